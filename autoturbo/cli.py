@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+if __name__ == "__main__":  # signals first, then everything else, as for the script
+    import runpy
+
+    runpy.run_module("autoturbo", run_name="__main__")
+
 from autoturbo.commands.console import Console, ErrorLine, LiveLine, fault_json
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
@@ -228,7 +233,3 @@ def _check_folder() -> None:
     except OSError:
         hint = "go to a folder that exists"
         raise UsageError("the working folder has been deleted", hint=hint) from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

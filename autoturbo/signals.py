@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from autoturbo.errors import AutoTurboError
+from autoturbo.errors import AutoTurboError, InterruptedRunError
 
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -65,6 +65,29 @@ def interruptible() -> Iterator[None]:
     finally:
         sys.unraisablehook = before
         _came.clear()
+
+
+@contextmanager
+def telling(message: str, hint: str) -> Iterator[None]:
+    """Say what an interrupted block leaves, and how to go on.
+
+    Raises:
+        InterruptedRunError: In place of ``KeyboardInterrupt``.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedRunError(message, hint=hint) from None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let ending signals wait for the end of a short block, which is then done as a whole."""
+    came: list[int] = []
+    with handled_by(lambda number, _: came.append(number), ending_here()):
+        yield
+    if came:
+        signal.raise_signal(came[0])
 
 
 @contextmanager

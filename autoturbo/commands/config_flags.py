@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,6 +147,12 @@ def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str,
             if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
                 raise yaml.YAMLError("aliases are not allowed; write the value out")
             return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            names = [str(key.value) for key, _ in node.value]
+            if twice := [name for name, times in Counter(names).items() if times > 1]:
+                raise yaml.YAMLError(f"the field {twice[0]!r:.60} is there twice")
+            return super().construct_mapping(node, deep)
 
     try:
         found = yaml.load(read_text(path), Loader)  # noqa: S506  a safe one

@@ -19,6 +19,7 @@ from autoturbo.errors import (
     KnobsError,
     Location,
     MeasurerError,
+    ScheduleFileError,
 )
 from autoturbo.schedule.knobs import load_knobs
 from autoturbo.schema import DeferredType, Natural, TypedDict
@@ -172,6 +173,35 @@ def _schedule_of(
     return evaluator.rebuilt(decided(text, model, target, place), place)
 
 
+def measured_schedule(
+    text: str, pair: AnyPair, place: str | Path, evaluator: Evaluator | MachineEvaluator
+) -> Outcome:
+    """Return the measurement of what the text of a schedule file describes, made now.
+
+    Args:
+        text: The file's.
+        pair: What it schedules.
+        place: Where the text is from, for errors.
+        evaluator: Of the pair.
+
+    Returns:
+        The outcome; a failure where the text describes no schedule of the pair.
+    """
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
+    from autoturbo.heterogeneous.files import decided
+    from autoturbo.schedule.files import schedule_of
+
+    try:
+        if isinstance(evaluator, MachineEvaluator):
+            machine = evaluator.profiles.machine
+            return evaluator.measure(decided(text, pair.model, machine, place).assignment)
+        return evaluator.measure(
+            schedule_of(text, pair.model, evaluator.model_scheduler.target, place)
+        )
+    except (ScheduleFileError, InfeasibleError, KnobsError) as error:
+        return Failure("invalid", str(error))
+
+
 def _published(pair: AnyPair) -> str:
     """Return the heuristic's name on a target or a machine."""
     return "graphturbo" if pair.on_target() else "partition_tuner"
@@ -214,6 +244,17 @@ def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
     with opened(path) as database:
         found = database.best(**dataclasses.asdict(pair_key(*pair)))
     return min(found, key=lambda best: best.measurement.latency, default=None)
+
+
+def why_no_best(path: str | Path, pair: AnyPair) -> str:
+    """Return why :func:`best_of_database` gives none."""
+    from autoturbo.tuning.keys import pair_key
+
+    if Path(path).exists():
+        with opened(path) as database:
+            for reason in database.doubted(**dataclasses.asdict(pair_key(*pair))):
+                return f"the tuned schedule is not believed: {reason}"
+    return "no tuned schedule in the database"
 
 
 def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, str]) -> str:

@@ -194,6 +194,12 @@ def folder_of(name: str) -> Path:
     return bundled().get(name, Path(name))
 
 
+def content_of(name: str) -> str:
+    """Return what tells a model from another, wherever its folder is: a hash of its trees."""
+    card = read_card(folder_of(name) / CARD)
+    return str(card.get(_CHECKSUM, name))
+
+
 @functools.cache
 def standard() -> Pretrained:
     """Return the model in the package, read on first use.

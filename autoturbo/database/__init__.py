@@ -9,9 +9,11 @@ from autoturbo.database.checking import DatabaseCheck, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     BORROWS,
+    CALL,
     DATABASE_SCHEMA,
     LIMITS,
     OTHER_EVALUATOR,
+    PLACE,
     RECORD_SCHEMA,
     BestSchedule,
     Counts,
@@ -32,9 +34,11 @@ from autoturbo.files import atomic_write
 
 __all__ = [
     "BORROWS",
+    "CALL",
     "DATABASE_SCHEMA",
     "LIMITS",
     "OTHER_EVALUATOR",
+    "PLACE",
     "RECORD_SCHEMA",
     "BestFilter",
     "BestSchedule",

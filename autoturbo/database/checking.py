@@ -1,7 +1,7 @@
 """Checks a database for damage and contradictions.
 
 A row is believed only where its record can be read, its columns say what the record says, and the
-record does not contradict itself or its run.
+record does not contradict itself, its run or its trial.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from autoturbo.database import tables
-from autoturbo.database.formats import TABLES, encode, parse_line, parsed, row_of, unpack
+from autoturbo.database.formats import (
+    TABLES,
+    Table,
+    decode,
+    encode,
+    merge,
+    parse_line,
+    parsed,
+    row_of,
+    unpack,
+)
 from autoturbo.database.records import (
     OTHER_EVALUATOR,
     RECORD_SCHEMA,
     BestSchedule,
+    HandedOut,
     KernelRecord,
     Record,
     RunInfo,
@@ -28,7 +39,8 @@ from autoturbo.database.records import (
 )
 from autoturbo.errors import AutoTurboError, DatabaseError, Location
 from autoturbo.files import Kind, Outputs
-from autoturbo.simulate.measurement import ROUNDING, Measurement
+from autoturbo.registry import SIMULATOR
+from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
 
 _MOST = 20
 """Findings that are told one by one."""
@@ -36,6 +48,13 @@ _MOST = 20
 _LONGEST_NAME = 80
 _MOST_TRIED = 50_000
 """Numbers of rows that are tried one after another where a table cannot be read."""
+
+Simulate = Callable[[BestSchedule | TrialRecord, RunInfo | None], str]
+"""Simulates a schedule again, of a run if that is known; says what differs, if anything."""
+
+NOISES = 8.0
+"""Times the noise by which a best schedule may be faster than its trial was measured: twice the
+four at which a measurement counts as an outlier and is made again."""
 
 _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
@@ -101,8 +120,9 @@ def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> DatabaseC
     count, unchecked, findings = 0, 0, list(structure(connection))
     for kind in TABLES:
         for name, record, finding in sound_rows(connection, kind):
-            if record is None:
-                findings.append(f"{name}: {finding}")
+            wrong = finding or disagreement(connection, record)
+            if record is None or wrong:
+                findings.append(f"{name}: {wrong}")
                 continue
             count += 1
             unchecked += is_unchecked(record)
@@ -149,14 +169,19 @@ def sound_rows(
         if isinstance(row, str):
             yield table.name, None, row
             continue
-        name = f"{table.name} {' '.join(map(str, row[: len(table.key)]))}"
-        name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+        name = named(table, row)
         try:
             record = _record_of(kind, dict(zip(known, row, strict=True)))
             wrong = contradiction(record)
         except (AutoTurboError, ValueError) as error:
             record, wrong = None, str(error) or type(error).__name__
         yield name, None if wrong else record, wrong
+
+
+def named(table: Table, row: Sequence[object]) -> str:
+    """Return the name of a row for people: its table and key."""
+    name = f"{table.name} {' '.join(map(str, row[: len(table.key)]))}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def _rows(
@@ -228,6 +253,132 @@ def contradiction(record: Record) -> str:
             return "" if record.seconds > 0 else "seconds: a kernel takes some time"
 
 
+def doubt(connection: sqlite3.Connection, best: BestSchedule) -> str:
+    """Return why a best schedule of a database is not handed out; empty where it is."""
+    return _of_measurement(best.measurement) or disagreement(connection, best)
+
+
+def disagreement(connection: sqlite3.Connection, record: Record | None) -> str:
+    """Return how a best schedule, or what a run handed out, differs from its own trial.
+
+    Empty where it does not, or where run or trial are not there. Where measurements vary, the
+    figure is not its trial's: a race has measured it again. What the run has handed out is believed
+    then; of older runs, which do not say, a figure that is slower, or faster by at most
+    :data:`NOISES` times the noise.
+    """
+    match record:
+        case BestSchedule():
+            return _best_disagrees(connection, record)
+        case RunInfo(handed_out=HandedOut() as found):
+            trial = there(connection, TrialRecord, record.id, found.trial)
+            varies = found.varies and record.settings.get("measurer", SIMULATOR) != SIMULATOR
+            if not isinstance(trial, TrialRecord) or varies:
+                return ""
+            wrong = _differs(found.measurement, trial)
+            return f"handed_out.{wrong}" if wrong else ""
+        case _:
+            return ""
+
+
+def _best_disagrees(connection: sqlite3.Connection, best: BestSchedule) -> str:
+    run = there(connection, RunInfo, best.run)
+    trial = there(connection, TrialRecord, best.run, best.trial)
+    if isinstance(run, RunInfo) and run.key != best.key:
+        return f"run: {best.run} is of another model, target or version"
+    if not isinstance(trial, TrialRecord):
+        return ""
+    if trial.knobs != best.knobs:
+        return f"knobs: not those of trial {trial.number} of run {trial.run}"
+    if isinstance(run, RunInfo) and run.handed_out and not disagreement(connection, run):
+        found = run.handed_out
+        if (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency):
+            return ""
+    return _differs(best.measurement, trial)
+
+
+def _differs(again: Measurement, trial: TrialRecord) -> str:
+    """Return how a measurement cannot be of the schedule of a trial."""
+    outcome = trial.outcome
+    if isinstance(outcome, Measurement) and _may_be(again.latency, outcome):
+        return ""
+    taken = "has failed" if trial.latency is None else f"took {trial.latency:.6g} s"
+    which = f"trial {trial.number} of run {trial.run}"
+    return f"measurement.latency: {again.latency:.6g} s, but {which} {taken}"
+
+
+def _may_be(latency: float, earlier: Measurement) -> bool:
+    """Return whether a latency may be of the same schedule as an earlier measurement."""
+    if earlier.noise is None:
+        return abs(latency - earlier.latency) <= ROUNDING * earlier.latency
+    fastest = min(earlier.latency, *earlier.samples, earlier.latency)
+    return latency >= fastest * math.exp(-NOISES * abs(earlier.noise)) * (1.0 - ROUNDING)
+
+
+def simulated_otherwise(latency: float, again: Outcome) -> str:
+    """Return what simulating a recorded schedule again contradicts; empty if it gives the same."""
+    if isinstance(again, Failure):
+        return (
+            f"measurement.latency: {latency:.6g} s, but simulated again it fails: {again.message}"
+        )
+    if _may_be(latency, again):
+        return ""
+    return (
+        f"measurement.latency: {latency:.6g} s, but simulated again it takes {again.latency:.6g} s"
+    )
+
+
+def put_best(
+    connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
+) -> bool:
+    """Keep the better one of a best schedule and the recorded one, if that is believed.
+
+    Args:
+        connection: To the database, in a transaction.
+        best: The schedule.
+        at: The database, for errors.
+        simulate: Says what simulating the recorded one again contradicts; not asked if None.
+
+    Returns:
+        Whether the new one was written.
+    """
+    old = there(connection, BestSchedule, *astuple(best.key))
+    if not isinstance(old, BestSchedule):
+        return merge(connection, best, at)
+    if doubt(connection, old) or (simulate is not None and simulate(old, None)):
+        connection.execute(TABLES[BestSchedule].put, row_of(best))
+        return True
+    return merge(connection, best, at)
+
+
+def hand_out_best(
+    connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
+) -> bool:
+    """Keep the best schedule that a run hands out now, in place of what it has handed out before.
+
+    Where measurements vary, its last race knows better, whatever the latencies.
+
+    Returns:
+        As :func:`put_best`, of the same arguments.
+    """
+    old = there(connection, BestSchedule, *astuple(best.key))
+    own = old if isinstance(old, BestSchedule) and old.run == best.run else best
+    if (own.trial, own.measurement) != (best.trial, best.measurement):
+        connection.execute(TABLES[BestSchedule].put, row_of(best))
+        return True
+    return put_best(connection, best, at, simulate)
+
+
+def there(connection: sqlite3.Connection, kind: type[Record], *key: object) -> Record | None:
+    """Return a record by its key; None where there is none that can be read."""
+    try:
+        row = connection.execute(TABLES[kind].find, key).fetchone()
+        return None if row is None else decode(row[0], Location())
+    except (DatabaseError, *tables.UNREADABLE) as error:  # a finding of its own
+        if isinstance(error, sqlite3.Error) and not tables.is_damage(error):
+            raise
+        return None
+
+
 def is_unchecked(record: Record) -> bool:
     """Return whether a record's schedule is a text that only its own evaluator can read."""
     if not isinstance(record, BestSchedule):
@@ -237,11 +388,13 @@ def is_unchecked(record: Record) -> bool:
 
 
 def _of_run(info: RunInfo) -> str:
-    """Return a message if a run's settings name another pair than its key does."""
+    """Return a message if a run names another pair than its key, or hands out the impossible."""
     for name in ("graph_hash", "target_hash", "dtype", "scheduler_version"):
         given = info.settings.get(name)
         if given is not None and given != getattr(info.key, name):
             return f"settings.{name}: not that of the run's key"
+    if info.handed_out is not None and (wrong := _of_measurement(info.handed_out.measurement)):
+        return f"handed_out.{wrong}"
     return ""
 
 

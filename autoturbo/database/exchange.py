@@ -6,7 +6,6 @@ the caller's transaction, and a run's manifest.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib
 import io
@@ -14,30 +13,31 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from autoturbo.database import tables
-from autoturbo.database.checking import contradiction, readable_texts, sound_rows
+from autoturbo.database.checking import (
+    contradiction,
+    readable_texts,
+)
 from autoturbo.database.formats import (
     TABLES,
     canonical,
-    decode,
     encode,
-    has_run,
     merge,
     pack,
     parse_line,
     read,
 )
+from autoturbo.database.merging import Source, sorted_rows
 from autoturbo.database.records import (
     RECORD_SCHEMA,
     BestSchedule,
     Counts,
-    ImportResult,
     KernelRecord,
     PairKey,
     Record,
@@ -48,9 +48,6 @@ from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location, UsageError
 from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
 from autoturbo.simulate.measurement import VERSION
-
-if TYPE_CHECKING:
-    Merge = Callable[[sqlite3.Connection], ImportResult]
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
@@ -72,9 +69,6 @@ _CHECKSUM: Final = "autoturbo.records_sha256"
 """Name of the metadata: SHA-256 of all records, each followed by a line feed."""
 
 _ROWS = 20_000  # of a row group: some tens of MB of text
-
-_MOST_FINDINGS = 20
-"""Rows that are left out and named one by one."""
 
 
 # Out
@@ -110,7 +104,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 
     def texts() -> Iterator[str]:
         for kind in kinds:
-            for row in _rows(connection, kind, location):
+            for row in sorted_rows(connection, kind, location):
                 counts[TABLES[kind].name] += 1
                 is_kernel = kind is KernelRecord
                 yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], location, str)
@@ -125,19 +119,6 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
     return Counts(**counts)
 
 
-def _rows(
-    connection: sqlite3.Connection, kind: type[Record], at: Location
-) -> Iterator[tuple[Any, ...]]:
-    """Yield all columns of a table, sorted: equal databases have equal exports."""
-    table = TABLES[kind]
-    present = table.there(connection)
-    chosen = ", ".join(name if name in present else "NULL" for name in table.columns)
-    query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-    for *row, record in connection.execute(query):
-        # runs without a password that an earlier release may have kept
-        yield (*row, encode(decode(record, at)) if kind is RunInfo else record)
-
-
 def _copy_rows(
     connection: sqlite3.Connection,
     copy: sqlite3.Connection,
@@ -150,7 +131,7 @@ def _copy_rows(
         for kind in kinds:
             rows = (
                 (*row, pack(kept) if isinstance(kept, str) else kept)
-                for *row, kept in _rows(connection, kind, at)
+                for *row, kept in sorted_rows(connection, kind, at)
             )
             counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
     return Counts(**counts)
@@ -182,7 +163,10 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
 
 def _columns(text: str) -> dict[str, Any]:
     """Return the columns of a record."""
-    values: Mapping[str, Any] = json.loads(text)
+    try:
+        values: Mapping[str, Any] = json.loads(text)
+    except RecursionError:
+        raise DatabaseError("a damaged record: nested too deeply", hint=tables.CHECK) from None
     measured = values.get("measurement") or {}
     key = values.get("key") or {}
     columns = {name: values[name] for name in COLUMNS if name in values}
@@ -205,14 +189,13 @@ def _arrow(name: str) -> Any:
 
 
 @contextmanager
-def opened(path: Path, database: Path) -> Iterator[Merge]:
+def opened(path: Path, database: Path) -> Iterator[Source]:
     """Open an export by its first bytes: a database, a Parquet file, or JSON lines.
 
     A run's ``manifest.json`` is the record of the run.
 
     Yields:
-        A function that merges the file into a database, given a connection to that. It is of use
-        within the ``with`` block alone.
+        Its records, within the ``with`` block alone.
 
     Raises:
         DatabaseError: The file cannot be read.
@@ -222,43 +205,25 @@ def opened(path: Path, database: Path) -> Iterator[Merge]:
         if path.samefile(database):
             raise DatabaseError("the database itself", Location(path), "name another one")
         with _open_database(path) as other:
-            yield lambda connection: _merge_database(connection, other, path)
+            yield Source(other, path)
         return
-    with _open(path) as file:
+    with _open(path) as file, closing(tables.temporary()) as connection:
         start = file.read(len(_PARQUET))
         file.seek(0)
         if start == _PARQUET:
             lines = _parquet_lines(file, path)
         else:
             lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
-        yield lambda connection: _merge_records(connection, _parsed(lines))
-
-
-def _merge_records(
-    connection: sqlite3.Connection, records: Iterable[tuple[Location, Record]]
-) -> ImportResult:
-    """Merge records one by one; every trial must have its run in the end.
-
-    Returns:
-        How many records were read, and how many of them changed the database.
-
-    Raises:
-        DatabaseError: A record contradicts the database, or a trial has no run.
-    """
-    read: Counter[str] = Counter()
-    changed: Counter[str] = Counter()
-    first: dict[str, Location] = {}
-    for location, record in records:
-        name = TABLES[type(record)].name
-        read[name] += 1
-        changed[name] += merge(connection, record, location)
-        if isinstance(record, TrialRecord):
-            first.setdefault(record.run, location)
-    for run, location in first.items():
-        if not has_run(connection, run):
-            message = f"a trial of run {run!r}, which is neither in the file nor in the database"
-            raise DatabaseError(message, location, "import the file that has the run first")
-    return ImportResult(Counts(**read), Counts(**changed))
+        read: Counter[str] = Counter()
+        first: dict[str, Location] = {}
+        with tables.transaction(connection):
+            tables.make_tables(connection)
+            for location, record in _parsed(lines):
+                read[TABLES[type(record)].name] += 1
+                merge(connection, record, location)
+                if isinstance(record, TrialRecord):
+                    first.setdefault(record.run, location)
+        yield Source(connection, path, Counts(**read), first)
 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
@@ -406,27 +371,3 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
         raise tables.explained(error, path) from error
     finally:
         other.close()
-
-
-def _merge_database(
-    connection: sqlite3.Connection, other: sqlite3.Connection, path: Path
-) -> ImportResult:
-    """Merge the valid rows of another database; the other rows are left out and named."""
-    left_out: Counter[str] = Counter()
-    findings: list[str] = []
-
-    def believed() -> Iterator[tuple[Location, Record]]:
-        for kind, table in TABLES.items():
-            for name, record, found in sound_rows(other, kind):
-                wrong = found
-                if isinstance(record, TrialRecord) and not has_run(connection, record.run):
-                    wrong = "its run is neither in the file nor in the database"
-                if record is not None and not wrong:
-                    yield Location(path), record
-                    continue
-                left_out[table.name] += 1
-                if len(findings) < _MOST_FINDINGS:
-                    findings.append(f"{name}: {wrong}")
-
-    result = _merge_records(connection, believed())
-    return dataclasses.replace(result, left_out=Counts(**left_out), findings=tuple(findings))

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from autoturbo.database.records import (
     DERIVED,
-    LIMITS,
     RECORD_SCHEMA,
     BestSchedule,
     KernelRecord,
@@ -103,6 +102,8 @@ def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
     except KnobsError as error:
         hint = "another version of the scheduler wrote it"
         raise DatabaseError(f"a record with other knobs: {error}", at, hint) from None
+    except RecursionError:
+        raise DatabaseError("a damaged record: nested too deeply", at, CHECK) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"a damaged record: {type(error).__name__}: {error}"
         raise DatabaseError(message, at, CHECK) from None
@@ -135,7 +136,10 @@ def parse_line(line: bytes, at: Location) -> Record:
         raise DatabaseError(str(error), at, _LINE) from None
     if not isinstance(values, dict):
         raise DatabaseError("not a JSON object", at, _LINE)
-    return parsed(values, at)
+    try:
+        return parsed(values, at)
+    except RecursionError:
+        raise DatabaseError("nested too deeply", at, _LINE) from None
 
 
 def parsed(values: Mapping[str, Any], at: Location) -> Record:
@@ -344,19 +348,32 @@ def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
     Raises:
         DatabaseError: A run of that id with other settings is there; a record there is damaged.
     """
-    row, table = row_of(record), TABLES[type(record)]
-    found = connection.execute(table.find, row[: len(table.key)]).fetchone()
-    if found is not None:
-        (record_kept,) = found
-        if record_kept == row[-1]:
-            return False
-        is_kernel = isinstance(record, KernelRecord)
-        old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
-        _check_same_run(record, old, at)
-        if rank(old) <= rank(record):
-            return False
-    connection.execute(table.put, row)
+    row = row_of(record)
+    if not _outranks(connection, record, row, at):
+        return False
+    connection.execute(TABLES[type(record)].put, row)
     return True
+
+
+def is_news(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
+    """Return whether :func:`merge` would write a record."""
+    return _outranks(connection, record, row_of(record), at)
+
+
+def _outranks(
+    connection: sqlite3.Connection, record: Record, row: tuple[Any, ...], at: Location
+) -> bool:
+    table = TABLES[type(record)]
+    found = connection.execute(table.find, row[: len(table.key)]).fetchone()
+    if found is None:
+        return True
+    (record_kept,) = found
+    if record_kept == row[-1]:
+        return False
+    is_kernel = isinstance(record, KernelRecord)
+    old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
+    _check_same_run(record, old, at)
+    return rank(old) > rank(record)
 
 
 def row_of(record: Record) -> tuple[Any, ...]:
@@ -398,11 +415,6 @@ def column(text: str) -> str:
 
 
 def _check_same_run(new: Record, old: Record, at: Location) -> None:
-    if not isinstance(new, RunInfo) or not isinstance(old, RunInfo):
-        return
-    known = sorted({*new.settings, *old.settings} - {LIMITS})  # a resume may change limits
-    names = [name for name in known if new.settings.get(name) != old.settings.get(name)]
-    if new.key != old.key or names:
-        differs = ", ".join(names) or "hashes or versions"
-        message = f"run {new.id!r} is another one in the database, with other {differs}"
-        raise DatabaseError(message, at, "import it into a database of its own")
+    if isinstance(new, RunInfo) and isinstance(old, RunInfo) and (names := new.unlike(old)):
+        message = f"run {new.id!r} is another one in the file, with other {', '.join(names)}"
+        raise DatabaseError(message, at, "no export of a database has two; give each its own file")

@@ -17,7 +17,7 @@ from autoturbo.files import masked
 from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
 
 DATABASE_SCHEMA = 3
@@ -233,9 +233,23 @@ LIMITS = "limits"
 
 Those that it was begun with stay as they are: its id and its first trials follow from them."""
 
+CALL = "call"
+"""Setting of a run that was begun together with others: the id of the first of them."""
+
+PLACE = "place"
+"""Setting of such a run: how many were begun before it in the call."""
+
 BORROWS = "borrows"
 """Setting of a run that measured what other points of a sweep found: the run that it belongs to
 (``run``) and a hash of the targets (``grid``)."""
+
+
+_NOT_DECISIVE = frozenset({
+    *("folder", "output", "runs_folder", "storage", "cost_model"),  # where it was begun
+    *(LIMITS, CALL, PLACE, BORROWS, "verify"),  # with what, how far, what is checked
+    *("target_description", "model_batch", "config_hash", "origins", "notes"),  # told elsewhere
+})  # fmt: skip
+"""Settings that may differ in one run: its first trials do not follow from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +323,12 @@ class RunInfo(Document):
             return None
         return self.default_latency / self.best_latency if base == HEURISTIC else None
 
+    def unlike(self, other: RunInfo) -> tuple[str, ...]:
+        """Return in what a run of the same id is another one; empty where it is the same."""
+        known = sorted({*self.settings, *other.settings} - _NOT_DECISIVE)
+        names = [name for name in known if self.settings.get(name) != other.settings.get(name)]
+        return ("hashes or versions", *names) if self.key != other.key else tuple(names)
+
     @property
     def on_host(self) -> bool:
         """Return whether it is of this computer: plans of batches, and no schedule's trials."""
@@ -368,6 +388,13 @@ class TrialRecord(Document):
     knobs: Knobs
     outcome: Outcome
     created: Time
+
+    def unlike(self, other: TrialRecord) -> bool:
+        """Return whether a trial of the same number is another one: of other knobs or figures."""
+        if self.knobs != other.knobs:
+            return True
+        mine, theirs = self.latency, other.latency
+        return mine is not None and theirs is not None and abs(mine - theirs) > ROUNDING * mine
 
     @property
     def latency(self) -> float | None:
@@ -467,11 +494,13 @@ class ImportResult:
     Attributes:
         read: Records in the file that were believed.
         changed: Records that were new or better than what the database had.
-        left_out: Rows of another database that were not believed.
+        left_out: Records that were not believed.
         findings: What is wrong with the first of those, one line each.
+        renamed: Runs whose ids others have: theirs, and what they are called here.
     """
 
     read: Counts
     changed: Counts
     left_out: Counts = Counts()
     findings: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)

@@ -104,6 +104,11 @@ class RunFolder:
         return self.path / "schedule.json"
 
     @property
+    def unsaved_file(self) -> Path:
+        """Return the path of ``unsaved.jsonl``: what the database could not take, as an export."""
+        return self.path / "unsaved.jsonl"
+
+    @property
     def log_file(self) -> Path:
         """Return the path of ``log.txt``."""
         return self.path / "log.txt"

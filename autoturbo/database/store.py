@@ -10,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
+import shlex
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from autoturbo.database import exchange, tables
-from autoturbo.database.checking import structure
+from autoturbo.database import exchange, merging, tables
+from autoturbo.database.checking import Simulate, doubt, hand_out_best, structure
 from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
 from autoturbo.database.records import (
     DERIVED,
@@ -36,10 +39,13 @@ from autoturbo.database.records import (
     Verified,
 )
 from autoturbo.database.run_folder import hold, is_held
+from autoturbo.database.waiting import GONE, LOCKED, Place, Waiting
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 from autoturbo.files import Outputs, check_writable
 from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
+
+LOG = logging.getLogger(__name__)
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
@@ -59,6 +65,14 @@ _FIGURES = (int, float, type(None))
 """What counts and latencies are; None where there is none."""
 
 _MOST_FINDINGS = 5
+
+_PATIENCE_MS, _LAST_MS = 5_000, 30_000
+"""For how long a run waits for the lock: while it measures, and at its end."""
+
+_SHRINK_EVERY_S = 1.0
+"""Seconds after which a run empties the log of its database again."""
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
     (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
@@ -89,7 +103,17 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
-        self._connection = connection
+        self._own = connection
+        self._place = Place(path)
+        self._kept: dict[str, tuple[RunInfo, Path]] = {}
+        self._waiting: Waiting | None = None
+        self._settled = False
+        self._shrunk = 0.0
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """Return the connection to what is read and written now."""
+        return self._own if self._waiting is None else self._waiting.connection
 
     @classmethod
     def open(
@@ -139,13 +163,111 @@ class Database:
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        self._connection.close()
+        self.settle()
+        self._kept.clear()
+        self._own.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # What cannot be written while runs go on
+
+    def keep(self, info: RunInfo, file: Path) -> None:
+        """Let the records of a run wait in a file where they cannot be written here.
+
+        From now on nothing that is written to it fails because somebody holds the lock for long, or
+        because the database is removed or replaced by another.
+
+        Args:
+            info: The run, which this process works on.
+            file: Has the form of an export; it is made when it is needed.
+        """
+        self._kept[info.id] = info, file
+        if self._waiting is not None:
+            self._waiting.add(info, file)
+            return
+        self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        self._place.look()
+
+    def take_unsaved(self, file: Path) -> None:
+        """Take in the file that :meth:`keep` left where the process was killed; it is removed."""
+        if file.is_file():
+            self.take_in(file)
+            file.unlink()
+
+    def settle(self) -> None:
+        """Wait for the lock once more where records wait, and say what is not stored then."""
+        if self._waiting is None or self._settled:
+            return
+        self._store_waiting(_LAST_MS)
+        self._settled = True
+        if self._waiting is not None and not self._waiting.is_gone:
+            self._tell()
+
+    def unsaved(self, run: str) -> str:
+        """Return what was not recorded of a run, and the command that does; empty if all was."""
+        if self._waiting is None or run not in self._waiting.files:
+            return ""
+        why = GONE if self._waiting.is_gone else LOCKED
+        words = ["autoturbo", "db", "import", str(self._waiting.files[run]), "--db", str(self.path)]
+        return f"{self.path}: {why}; '{shlex.join(words)}' stores what run {run} measured"
+
+    def _begun(self) -> bool:
+        """Begin to write; return False where the file is gone or its lock stays held."""
+        if self._place.is_gone:
+            return False
+        try:
+            self._own.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if tables.code_of(error) not in _BUSY:
+                raise tables.explained(error, self.path) from error
+            return False
+        return True
+
+    def _wait(self) -> None:
+        """Let all records of the runs wait from now on, and say so."""
+        is_gone = self._place.is_gone
+        self._waiting = Waiting(self._own, self._kept, is_gone=is_gone)
+        if is_gone:
+            self._place.forsake()
+            self._own.close()
+        self._tell()
+
+    def _tell(self) -> None:
+        for run in self._kept:
+            LOG.warning("%s", self.unsaved(run))
+
+    def _store_waiting(self, patience_ms: int = 0) -> None:
+        """Write the records that wait, if nobody holds the lock any more."""
+        waiting = self._waiting
+        if waiting is None or waiting.is_gone:
+            return
+        self._own.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        if self._place.is_gone:
+            waiting.is_gone = True
+            self._place.forsake()
+        elif self._begun():
+            with tables.transaction(self._own, None):
+                waiting.store(self._own, Location(self.path))
+            self._waiting = None
+            waiting.forget()
+            LOG.warning("%s: the lock is free, and all that was measured is stored", self.path)
+        self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+
+    def _shrink_log(self) -> None:
+        """Leave nothing in the log, which would be applied to a file that takes this one's place.
+
+        Where others read at this moment, it stays until the next time.
+        """
+        if time.monotonic() - self._shrunk > _SHRINK_EVERY_S:
+            self._shrunk = time.monotonic()
+            self._own.execute("PRAGMA busy_timeout = 0")
+            with suppress(sqlite3.Error):
+                self._own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
 
     # Runs
 
@@ -223,11 +345,23 @@ class Database:
         with self._reading():
             return self._run(self._full_id(run_id))
 
-    def runs(self) -> tuple[RunInfo, ...]:
-        """Return all runs, the oldest first."""
+    def runs(self, told: Callable[[str], None] | None = None) -> tuple[RunInfo, ...]:
+        """Return all runs whose records can be read, the oldest first.
+
+        Args:
+            told: Is called with a line for each of the others.
+        """
+        found = []
         with self._reading() as connection:
+            names = connection.execute("SELECT id FROM runs ORDER BY created, id").fetchall()
             rows = connection.execute(_RUNS + "ORDER BY created, id").fetchall()
-            return tuple(self._info(row) for row in rows)
+            for (name,), row in zip(names, rows, strict=True):
+                try:
+                    found.append(self._info(row, name))
+                except DatabaseError as error:
+                    if told:
+                        told(str(error))
+        return tuple(found)
 
     def next_run_id(self, base: str) -> str:
         """Return the first of ``base``, ``base-2``, ``base-3``, ... that no run has.
@@ -279,20 +413,24 @@ class Database:
         Raises:
             RunError: No such run.
         """
-        query = "SELECT record FROM trials WHERE run = ? ORDER BY number"
+        query = "SELECT number, record FROM trials WHERE run = ? ORDER BY number"
         with self._reading() as connection:
             self._run(run)
-            texts = connection.execute(query, (column(run),)).fetchall()
-        return tuple(self._decoded(text, TrialRecord) for (text,) in texts)
+            rows = connection.execute(query, (column(run),)).fetchall()
+        return tuple(self._decoded(r, TrialRecord, f"trial {n} of run {run}") for n, r in rows)
 
     # Best schedules
 
-    def put_best(self, best: BestSchedule) -> bool:
+    def put_best(self, best: BestSchedule, simulate: Simulate | None = None) -> bool:
         """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
-        and of one schedule the record of more checks passed. What a run has handed out before goes:
-        where measurements vary, its last race knows better.
+        and of one schedule the record of more checks passed. What the same
+        run has handed out before is replaced, and what is not believed.
+
+        Args:
+            best: The schedule.
+            simulate: Says what simulating the recorded one again contradicts; not asked if None.
 
         Returns:
             Whether this one was kept.
@@ -300,13 +438,8 @@ class Database:
         Raises:
             MeasurerError: A measurement that no record may hold.
         """
-        where, values = _where(best.key.as_dict())
         with self._writing() as connection:
-            own = [old for old in self._matching(connection, best.key.as_dict())
-                   if old.run == best.run]  # fmt: skip
-            if own and (own[0].trial, own[0].measurement) != (best.trial, best.measurement):
-                connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
-            return merge(connection, best, Location(self.path))
+            return hand_out_best(connection, best, Location(self.path), simulate)
 
     def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:
         """Record that the best schedule passed checks, unless it is known to have passed more.
@@ -337,12 +470,27 @@ class Database:
             return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
-        """Return the best schedules that match, by model, target and the rest of the key."""
+        """Return the best schedules that match, by model, target and the rest of the key.
+
+        Those that are not believed are left out; see :meth:`doubted`.
+        """
         with self._reading() as connection:
-            return self._matching(connection, filters)
+            return tuple(b for b in self._matching(connection, filters) if not doubt(connection, b))
+
+    def doubted(self, **filters: Unpack[BestFilter]) -> tuple[str, ...]:
+        """Return a line on each best schedule that matches and is not believed, and why.
+
+        Such a one is faster than its lower bound, or contradicts its own trial.
+        """
+        with self._reading() as connection:
+            matching = self._matching(connection, filters)
+            reasons = ((best, doubt(connection, best)) for best in matching)
+            return tuple(f"{b.model} on {b.target}: {why}" for b, why in reasons if why)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
         """Return a line on the filters that exclude all best schedules."""
+        if doubted := self.doubted(**filters):
+            return f"the best schedule is not believed, and a new 'tune' replaces it: {doubted[0]}"
         with self._reading() as connection:
             if not _has_best(connection, {}):
                 return "the database holds no best schedule yet; 'autoturbo tune' finds one"
@@ -432,13 +580,19 @@ class Database:
             outputs = Outputs(database=self.path, force=force)
             return exchange.write(connection, Path(path), outputs, best_only)
 
-    def take_in(self, path: str | Path) -> ImportResult:
+    def take_in(self, path: str | Path, simulate: Simulate | None = None) -> ImportResult:
         """Merge an export or another database, whichever the file is.
 
-        The better of two records is kept, nothing else is lost. Of an export all or nothing: one
-        record that is wrong and nothing is written. Of a database, rows that cannot be read or that
-        contradict themselves are left out, and the result names them. The order in which files are
-        taken in and taking them in again make no difference.
+        The better of two records is kept, nothing else is lost. A run whose id another run has here
+        is taken in under a free one. Of an export all or nothing: one record that is wrong and
+        nothing is written. Of a database, rows that cannot be read or that contradict themselves
+        are left out; of either, what contradicts its own trial or what simulating gives. The result
+        names them. The order in which files are taken in and taking them in again make no
+        difference, but for the ids of such runs.
+
+        Args:
+            path: The file.
+            simulate: Says what simulating a new record again contradicts; not asked if None.
 
         Returns:
             How many records were read, changed or left out, and what is wrong with the first of
@@ -449,8 +603,13 @@ class Database:
                 database cannot be written.
             UsageError: Parquet files cannot be read here.
         """
-        with exchange.opened(Path(path), self.path) as merge_into, self._writing() as connection:
-            return merge_into(connection)
+        with exchange.opened(Path(path), self.path) as source:
+            doubts: merging.Doubts = {}
+            if simulate is not None:  # before the database is locked: it takes its time
+                with self._reading() as connection:
+                    doubts = merging.doubted(connection, source, simulate)
+            with self._writing() as connection:
+                return merging.taken_in(connection, source, doubts)
 
     def counts(self) -> Counts:
         """Return the number of records of each kind."""
@@ -483,22 +642,50 @@ class Database:
         """Begin a transaction on one consistent state, with SQLite's errors as ours."""
         return self._transaction("BEGIN")
 
-    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Begin an atomic, durable transaction, after waiting for other writers."""
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Begin an atomic, durable transaction, after waiting for other writers.
+
+        Where records of runs wait, or have to from now on, it is one of a temporary database, whose
+        records are in the runs' files when it ends.
+
+        Yields:
+            The connection.
+
+        Raises:
+            DatabaseError: Nothing may be written.
+        """
         if self.read_only:
             raise DatabaseError("the database is open for reading only", Location(self.path))
-        return self._transaction("BEGIN IMMEDIATE")
+        if not self._kept:
+            with self._transaction("BEGIN IMMEDIATE") as connection:
+                yield connection
+            return
+        self._store_waiting()
+        begin = None
+        if self._waiting is None and not self._begun():
+            self._wait()
+        if self._waiting is not None:
+            begin = "BEGIN"
+        with self._transaction(begin) as connection:
+            yield connection
+        if self._waiting is not None:
+            self._waiting.write()
+        elif self._place.is_gone:  # since it was begun: it went to a file that nobody finds
+            self._wait()
+        else:
+            self._shrink_log()
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str | None) -> Iterator[sqlite3.Connection]:
         try:
             with tables.transaction(self._connection, begin):
                 yield self._connection
         except tables.UNREADABLE as error:
             raise tables.explained(error, self.path) from error
 
-    def _decoded(self, kept: str | bytes, kind: type[_R]) -> _R:
-        record = decode(kept, Location(self.path))
+    def _decoded(self, kept: str | bytes, kind: type[_R], name: str = "") -> _R:
+        record = decode(kept, Location(self.path, field=name or None))
         if not isinstance(record, kind):
             message = f"a damaged record: not a {kind.__name__}"
             raise DatabaseError(message, Location(self.path), tables.CHECK)
@@ -525,10 +712,10 @@ class Database:
         row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()
         if row is None:
             raise self._no_run(run)
-        return self._info(row)
+        return self._info(row, run)
 
-    def _info(self, row: tuple[Any, ...]) -> RunInfo:
-        info = self._decoded(row[0], RunInfo)
+    def _info(self, row: tuple[Any, ...], name: str) -> RunInfo:
+        info = self._decoded(row[0], RunInfo, f"run {name}")
         figures = dict(zip(DERIVED, row[1:], strict=True))
         if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
             message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"

@@ -14,12 +14,13 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from autoturbo.errors import DatabaseError, Location
 from autoturbo.files import atomic_writer
+from autoturbo.signals import deferred
 
 APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
 
@@ -187,6 +188,12 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
 
 
 def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
+    is_new = how == "mode=rwc" and not (path.exists() and path.stat().st_size)
+    with deferred() if is_new else nullcontext():  # no file is left without tables
+        return _connected_now(path, how, timeout_s)
+
+
+def _connected_now(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     try:
         connection = _opened(path, how, timeout_s)
     except sqlite3.Error as error:
@@ -214,6 +221,13 @@ def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
     return closing(connection)
 
 
+def temporary() -> sqlite3.Connection:
+    """Open a database that has no name and goes with its connection."""
+    connection = sqlite3.connect("", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = OFF")
+    return connection
+
+
 def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
@@ -238,10 +252,16 @@ def _set_up(
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """Run a block in a transaction, which is committed or rolled back as a whole."""
+def transaction(connection: sqlite3.Connection, begin: str | None = "BEGIN") -> Iterator[None]:
+    """Run a block in a transaction, which is committed or rolled back as a whole.
+
+    Args:
+        connection: To the database.
+        begin: The statement that begins it; None where that was done.
+    """
     try:
-        connection.execute(begin)
+        if begin is not None:
+            connection.execute(begin)
         yield
         connection.execute("COMMIT")
     finally:

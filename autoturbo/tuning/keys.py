@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import secrets
 from contextlib import suppress
 
 from autoturbo.config import STORAGE_VARIABLE
@@ -90,6 +91,27 @@ def pair_key(
     """
     version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
     return PairKey(graph.hash, target.hash, dtype, version)
+
+
+SESSION = "session"
+"""Setting of a run whose measurements vary: which of the runs of one content it is."""
+
+
+def session_of(measurer: str) -> dict[str, str]:
+    """Return what tells a run from others of the same content; nothing where all are the same.
+
+    Where the same schedule does not always take as long, they find other things.
+
+    Args:
+        measurer: What measures.
+    """
+    from autoturbo.simulate.measurers import declared
+
+    if measurer == SIMULATOR:
+        return {}
+    info = declared(measurer)
+    exact = info is not None and info.deterministic
+    return {} if exact else {SESSION: secrets.token_hex(8)}
 
 
 def measurer_of(info: RunInfo) -> str:

@@ -23,6 +23,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import DTYPES, Target
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.sequence import simulate
 from autoturbo.simulate.single import Grid, KernelGrids, Residence, product_graph
 
@@ -47,10 +48,21 @@ class Case(Protocol):
     Attributes:
         group: What is held out together: the shape, or the model.
         seconds: Measured.
+        line: Of the table.
     """
 
     group: tuple[object, ...]
     seconds: float
+    line: int
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """Return all that was measured: rows of one setting should have about one time."""
+        ...
+
+    def least(self, target: Target) -> float:
+        """Return the seconds that no schedule on a target can beat."""
+        ...
 
     def simulated(self, target: Target, *, settled: bool = False) -> float:
         """Return its seconds on a target.
@@ -73,6 +85,7 @@ class ProductCase:
         residence: Of its input and output.
         cores: That it ran on; None for all.
         rate_factor: Times the target's rate of the data type that this row ran at.
+        line: Of the table.
     """
 
     group: tuple[object, ...]
@@ -81,8 +94,21 @@ class ProductCase:
     residence: Residence
     cores: int | None
     rate_factor: float
+    line: int = 0
     _kernels: KernelGrids | None = None
     _grids: tuple[Grid, ...] | None = None
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """Return all that was measured."""
+        return (*self.group, self.dtype, self.residence, self.cores, self.rate_factor)
+
+    def least(self, target: Target) -> float:
+        """Return the seconds that no schedule on a target can beat."""
+        batch, m, k, n = (int(str(extent)) for extent in self.group)
+        bound = lower_bound(product_graph(m, k, n, batch), self.machine(target), self.dtype)
+        at_home = self.residence.input_in_ddr and self.residence.output_in_ddr
+        return bound.seconds if at_home else max(bound.matrix_s, bound.vector_s)
 
     def machine(self, target: Target) -> Target:
         """Return the cores that the product ran on, at the rate that it ran at."""
@@ -119,11 +145,23 @@ class ScheduleCase:
         group: Its model and samples.
         seconds: Measured.
         schedule: As its file says, on the target that it was made for.
+        line: Of the table.
     """
 
     group: tuple[object, ...]
     seconds: float
     schedule: Schedule
+    line: int = 0
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """Return all that was measured."""
+        return (*self.group, self.schedule.knobs)
+
+    def least(self, target: Target) -> float:
+        """Return the seconds that no schedule on a target can beat."""
+        context = dataclasses.replace(self.schedule.context, target=target)
+        return simulate(dataclasses.replace(self.schedule, context=context)).bound.seconds
 
     def simulated(self, target: Target, *, settled: bool = False) -> float:
         """Return its seconds with the same decisions on another target."""
@@ -141,12 +179,14 @@ class MeasuredTable:
         sha256: Of its bytes.
         cases: Its rows.
         unread: Columns that say nothing here.
+        time: The column of times.
     """
 
     name: str
     sha256: str
     cases: tuple[Case, ...]
     unread: tuple[str, ...] = ()
+    time: str = ""
 
 
 @dataclass(slots=True)
@@ -201,7 +241,7 @@ class _Reader:
         shape = (batch, *(self.extent(row, line, name) for name in ("m", "k", "n")))
         residence = Residence(*(self.in_ddr(row, line, name) for name in ("input", "output")))
         factor = self.positive(row, line, "rate_factor") if row.get("rate_factor") else 1.0
-        return ProductCase(shape, seconds, dtype, residence, self.cores(row, line), factor)
+        return ProductCase(shape, seconds, dtype, residence, self.cores(row, line), factor, line)
 
     def scheduled(self, row: Mapping[str, str], line: int, seconds: float) -> ScheduleCase:
         """Return a row of a schedule, whose files are named relative to the table."""
@@ -216,7 +256,7 @@ class _Reader:
         except InputError as error:
             hint = "name files of a model and of its schedule for this target"
             raise self.wrong(line, "schedule", str(error), hint) from None
-        return ScheduleCase((graph.hash,), seconds, schedule)
+        return ScheduleCase((graph.hash,), seconds, schedule, line)
 
     def positive(self, row: Mapping[str, str], line: int, column: str) -> float:
         """Return a positive finite number."""
@@ -298,4 +338,4 @@ def read_table(path: Path, target: Target, load: Callable[[Path], Graph]) -> Mea
     known = (*TIMES, *_PRODUCT, *_MORE, *_SCHEDULE)
     unread = tuple(name for name in columns if name not in known)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return MeasuredTable(path.name, digest, tuple(cases), unread)
+    return MeasuredTable(path.name, digest, tuple(cases), unread, time)

@@ -56,6 +56,7 @@ class TuneResult:
         known_error: Relative error of the target's simulated times, as its file says; None where
             nobody compared them with measured ones.
         scratch: Keeps the temporary folder.
+        unsaved: Why the database has not got all of it, and the command that stores the rest.
     """
 
     run: str
@@ -82,6 +83,7 @@ class TuneResult:
     measurer: str = SIMULATOR
     known_error: float | None = None
     scratch: object = None
+    unsaved: str = ""
 
     @property
     def study(self) -> optuna.Study:

@@ -25,8 +25,10 @@ from autoturbo.database import (
     RunFolder,
     RunInfo,
     RunState,
+    TrialRecord,
     Verified,
 )
+from autoturbo.database.checking import simulated_otherwise
 from autoturbo.errors import (
     AutoTurboError,
     DatabaseError,
@@ -46,7 +48,7 @@ from autoturbo.search.progress import Journal, Trial, now
 from autoturbo.search.selection.racing import race_measurements
 from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
 from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurement import VERSION, Failure, Measurement
 from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.task import task_of
@@ -97,6 +99,7 @@ class Run:
         self.task = task_of(self.graph, self.target, self.info.key.dtype)
         root = self.info.asked.get("runs_folder", RUNS)
         self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
+        self.store.keep(self.info, self.folder.unsaved_file)
         make = self.execution.evaluator or _factory_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], TuningEvaluator] = recipe
@@ -264,6 +267,13 @@ class Run:
         )
         figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
         return tuple(map(ranker.by, figures))
+
+    def simulate(self, kept: BestSchedule | TrialRecord, _: RunInfo | None) -> str:
+        """Return what simulating a best schedule that is kept already again contradicts."""
+        if not isinstance(kept, BestSchedule):
+            return ""
+        again = guarded(self.tuning_evaluator, kept.knobs)
+        return simulated_otherwise(kept.measurement.latency, again)
 
     def probe_checks(self) -> None:
         """Time one verification, so that the time budget can reserve it."""
@@ -634,4 +644,4 @@ def _keep_best(run: Run, best: Best) -> None:
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
         kept_decisions(best.schedule),
     )  # fmt: skip
-    run.store.put_best(schedule)
+    run.store.put_best(schedule, run.simulate if info.key.scheduler_version == VERSION else None)

@@ -27,19 +27,18 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import BORROWS, LIMITS, Database, RunState, run_id
+from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
 from autoturbo.report.sweep import Sweep, SweepPoint
 from autoturbo.search.executors import Answer, Task, make_executor, measured
 from autoturbo.search.progress import Progress, Trial, now
+from autoturbo.signals import telling
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuning.keys import pair_key, register
 from autoturbo.tuning.run import DATABASE, Run, hand_out
 from autoturbo.tuning.tuner import (
-    CALL,
     MODEL_FILE,
-    PLACE,
     SETTINGS,
     Pair,
     ScratchFolder,
@@ -70,6 +69,8 @@ AT_ONCE = 16
 
 PHASE = "what neighbours found"
 """Last line in the log of a run that measured candidates of other points."""
+
+_INTERRUPTED = ("interrupted; all trials are saved", "the same command goes on from here")
 
 TUNED = 0.9
 """Share of a time budget by which points are tuned; the rest is for what neighbours found."""
@@ -118,10 +119,11 @@ def sweep(call: SweepCall) -> Sweep:
         _Point(point, Pair(model, point.target, call.model_file, settings), config)
         for point in grid_of(target, axes)
     ]
-    known = _tune(grid, config, execution)
-    with _opened(execution) as store:
-        _borrow(grid, axes, execution, store)
-        points = tuple(_ended(point, store) for point in grid)
+    with telling(*_INTERRUPTED):
+        known = _tune(grid, config, execution)
+        with _opened(execution) as store:
+            _borrow(grid, axes, execution, store)
+            points = tuple(_ended(point, store) for point in grid)
     dtype = config.dtype or target.default_dtype
     return Sweep(model.name, target.name, dtype, axes, points, known)
 
@@ -209,19 +211,14 @@ def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]
     """Record why points failed.
 
     Raises:
-        InterruptedRunError: The user has interrupted.
-    """  # noqa: DOC501  _interrupted() makes the error
+        KeyboardInterrupt: The user has interrupted.
+    """
     for one, result in zip(points, ended, strict=True):
         one.failure = result if isinstance(result, AutoTurboError) else None
     stopped = [isinstance(r, InterruptedRunError) for r in ended]
     stopped += [r.state == "interrupted" for r in ended if not isinstance(r, AutoTurboError)]
     if any(stopped):
-        raise _interrupted()
-
-
-def _interrupted() -> InterruptedRunError:
-    hint = "the same command goes on from here"
-    return InterruptedRunError("interrupted; all trials are saved", hint=hint)
+        raise KeyboardInterrupt
 
 
 def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
@@ -252,7 +249,6 @@ def _borrow(
     """Measure the neighbours' best candidates on every target, until none improves.
 
     Raises:
-        InterruptedRunError: Interrupted; everything measured is saved.
         ExecutorError: Workers or the cluster failed.
         DatabaseError: The database cannot be used.
     """
@@ -349,11 +345,7 @@ def _measure(
     execution: ExecutionConfig,
     store: Database,
 ) -> None:
-    """Measure neighbours' candidates on some points' targets; recorded ones are known.
-
-    Raises:
-        InterruptedRunError: Interrupted; everything measured is saved.
-    """  # noqa: DOC501  _interrupted() makes the error
+    """Measure neighbours' candidates on some points' targets; recorded ones are known."""
     tasks, points, outcomes = [], dict[str, _Point](), dict[tuple[str, int], Outcome]()
     for one, found in asked:
         info = one.borrows = one.borrows or _begun(one, digest, execution, store)
@@ -371,8 +363,6 @@ def _measure(
                 outcomes[answer.pair, answer.number] = answer.outcome
                 knobs = next(t.knobs for t in new if t.key == (answer.pair, answer.number))
                 journals[answer.pair].add(Trial(answer.number, knobs, answer.outcome))
-        except KeyboardInterrupt:
-            raise _interrupted() from None
         finally:
             for journal in journals.values():
                 journal.flush()

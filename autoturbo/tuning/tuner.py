@@ -33,7 +33,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import BORROWS, LIMITS, Database, PairKey, RunInfo, run_id
+from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.files import masked
 from autoturbo.registry import HOST, PROGRAM, TASKS
@@ -41,10 +41,12 @@ from autoturbo.report.lines import compiling_line
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.progress import Progress, now
 from autoturbo.tuning.keys import (
+    SESSION,
     hashes,
     pair_key,
     refuse_changed,
     register,
+    session_of,
     storage_of,
     stored_target,
     versions_here,
@@ -58,12 +60,6 @@ if TYPE_CHECKING:
     from autoturbo.search.warm_starts.starts import WarmStarts
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.tuning.host_run import HostResult
-
-CALL = "call"
-"""Setting of a run that was begun together with others: the id of the first of them."""
-
-PLACE = "place"
-"""Setting of such a run: how many were begun before it in the call."""
 
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
@@ -245,11 +241,24 @@ def tune_all(
                 runs.append(Run(pair.graph, pair.target, one, execution, store, info, evaluator))
                 if execution.on_begin is not None:
                     execution.on_begin(info)
-            ended = carry_out(runs, executor)
+            ended = settled(carry_out(runs, executor), store)
     if scratch is None:
         return ended
     return [
         dataclasses.replace(one, scratch=scratch) if isinstance(one, TuneResult) else one
+        for one in ended
+    ]
+
+
+def settled(
+    ended: Sequence[TuneResult | AutoTurboError], store: Database
+) -> list[TuneResult | AutoTurboError]:
+    """Return results that say what the database could not take by the end."""
+    store.settle()
+    return [
+        dataclasses.replace(one, unsaved=store.unsaved(one.run))
+        if isinstance(one, TuneResult)
+        else one
         for one in ended
     ]
 
@@ -341,6 +350,7 @@ def _draft(
         "notes": list(start.notes),
         STARTS_FIRST: asked.time_budget is not None,
         **asked.record(),
+        **({} if execution.evaluator else session_of(asked.measurer)),
         "runs_folder": str(execution.runs_folder),
         "storage": None if storage is None else masked(storage),
         **hashes(key),
@@ -360,10 +370,19 @@ def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKe
 
 
 def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
-    """Return the id of the first run of a pair with a configuration."""
+    """Return the id of the first run of a pair with a configuration.
+
+    It follows from what is run, never from the place of a file; where measurements vary also from
+    the session.
+    """
     shapes, batch = pair.settings.get("shapes"), pair.graph.batch
-    asked = config.identity(pair.target)
-    return run_id({**hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
+    asked, session = config.identity(pair.target), draft.settings.get(SESSION)
+    if asked.get("cost_model") is not None:
+        from autoturbo.cost_models.pretrained import content_of
+
+        asked["cost_model"] = content_of(asked["cost_model"])
+    more = {"batch": batch, "shapes": shapes, SESSION: session}
+    return run_id({**hashes(draft.key), **asked, **more})
 
 
 def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
@@ -425,13 +444,14 @@ def resume_all(
         with resumable(store, [run.info.id for run in carried], execution), held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
+                store.take_unsaved(run.folder.unsaved_file)
             for run in carried:
                 if LIMITS in run.info.settings:
                     store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
                 if execution.on_begin is not None:
                     execution.on_begin(run.info)
-            return carry_out(carried, executor)
+            return settled(carry_out(carried, executor), store)
 
 
 def _resumed_here(

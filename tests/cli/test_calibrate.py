@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,76 @@ def test_schedules(cli: Cli) -> None:
     assert ran.status == 0, ran.err
     made = load_target(Path("mine.yaml"))
     assert made.overheads.kernel_launch == pytest.approx(11e-6, rel=0.05)
+
+
+def edited(line: int, time: float | None = None, *, times: float = 1.0) -> str:
+    """The table with another time in a line, or a multiple of it; every line if it is 1."""
+    lines = TABLE.splitlines()
+    for number in range(1, len(lines)) if line == 1 else [line - 1]:
+        rest, _, last = lines[number].rpartition(",")
+        lines[number] = f"{rest},{time if time is not None else float(last) * times:g}"
+    return "\n".join(lines) + "\n"
+
+
+REFUSED = {
+    "all in another unit": (
+        edited(1).replace("latency_us", "latency_ms"),
+        (
+            r"board.csv:1: latency_ms: the times are [\d.e+]+ of what is simulated \(median of 4"
+            r" rows\): they seem to be in us; call the column latency_us, or mend the target where"
+            " it is so far off"
+        ),
+    ),
+    "all far too fast": (
+        edited(1, times=1e-3),
+        (
+            r"board.csv:1: latency_us: the times are 1/[\d.e+]+ of what is simulated \(median of 4"
+            r" rows\): they seem to be in ms; .*"
+        ),
+    ),
+    "a row in another unit": (
+        edited(3, times=1e3),
+        (
+            "board.csv:3: latency_us: 1.203e\\+04 us is about 1000 times what the other rows say:"
+            " it seems to be in ns; mend the row or leave it out"
+        ),
+    ),
+    "a row a thousand times too fast": (
+        edited(4, times=1e-3),
+        (
+            "board.csv:4: latency_us: 0.01205 us is about 1/1000 of what the other rows say: it"
+            " seems to be in ms; mend the row or leave it out"
+        ),
+    ),
+    "a row below the bound": (
+        TABLE + "8192,4096,4096,int8,12\n8192,4096,4100,int8,13\n",
+        (
+            r"board.csv:6: latency_us: 12 us is below the [\d.e+]+ us that the machine needs at the"
+            " least; so is line 7; give the time in the unit of its column, or leave the row out"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_times_that_cannot_be_are_refused_by_row(cli: Cli, name: str) -> None:
+    table, told = REFUSED[name]
+    cli.write("board.csv", table)
+    ran = cli(*calibrate("board.csv", *LAUNCH))
+    assert ran.status == 2, ran
+    assert re.fullmatch(f"error: {told}\n", ran.err), ran.err
+    assert not Path("mine.yaml").exists()
+
+
+def test_rows_of_one_thing_are_counted_once_or_named(cli: Cli) -> None:
+    cli.write("board.csv", TABLE + ROWS.splitlines()[0] + "\n8,32,16,int8,29\n8,48,16,int8,12.1\n")
+    ran = cli(*calibrate("board.csv", *LAUNCH))
+    assert ran.status == 0, ran
+    assert ran.err.splitlines() == [
+        "board.csv:6: the same as line 2: counted once",
+        (
+            "board.csv:7: latency_us: 29 us, but 12.03 us in line 3 for the same: measure it"
+            " again, or leave one out"
+        ),
+    ]
+    assert "(6 rows, 4 shapes held out in turn)" in ran.out

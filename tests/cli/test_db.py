@@ -17,9 +17,11 @@ import jsonschema
 import pytest
 
 from autoturbo.database import Database, record_schema
+from autoturbo.database.formats import pack, unpack
 from tests import processes
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
+from tests.database import database_samples as samples
 from tests.database.small_disk import make_read_only, mounted
 from tests.processes import HANG_S
 
@@ -329,3 +331,39 @@ def test_a_killed_run_is_shown_as_killed_and_resumed(here: Cli) -> None:
     more = ["--trials", str(killed["trials"])]
     assert here("--db", "at.db", "resume", killed["run"], *more, "-q").status == 0
     assert here("--json", "--db", "at.db", "runs").object["runs"][0]["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "field"),
+    [
+        ("runs", "id = 'bb00'", "settings"),
+        ("trials", "run = 'aa00'", "knobs"),
+        ("best", "1", "key"),
+    ],
+)
+def test_a_record_nested_too_deeply_is_named_and_the_rest_is_shown(
+    here: Cli, table: str, where: str, field: str
+) -> None:
+    """It was an internal error, and ``runs`` showed nothing."""
+    with samples.filled(here.folder / "t.db") as database:
+        database.add_run(samples.run_info("bb00"))
+    with contextlib.closing(sqlite3.connect(here.folder / "t.db")) as connection:
+        query = f"SELECT record FROM {table} WHERE {where}"  # noqa: S608
+        (kept,) = connection.execute(query).fetchone()
+        values = {**json.loads(unpack(kept)), field: "DEEP"}
+        text = json.dumps(values).replace('"DEEP"', "[" * 50_000 + "]" * 50_000)
+        change = f"UPDATE {table} SET record = ? WHERE {where}"  # noqa: S608
+        connection.execute(change, (pack(text),))
+        connection.commit()
+    runs = here("--db", "t.db", "runs")
+    told = "left out: t.db: run bb00: a damaged record: nested too deeply; 'autoturbo db check'"
+    assert ("aa00" in runs.out, told in runs.err) == (True, table == "runs")
+    for command in (("db", "check"), ("show", "aa00"), ("show", "bb00"), ("db", "list")):
+        ran = here("--db", "t.db", *command)
+        assert "internal" not in ran.err
+        assert ran.err.count("\n") <= 1
+    assert "nested too deeply" in here("--db", "t.db", "db", "check").out
+    here.write("one.jsonl", text + "\n")
+    ran = here("--db", "o.db", "db", "import", "one.jsonl")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert ran.err.startswith("error: one.jsonl:1: nested too deeply")

@@ -19,11 +19,13 @@ import pytest
 
 from autoturbo import signals
 from autoturbo.commands.console import Console, LiveLine
+from autoturbo.database import tables
 from autoturbo.errors import InterruptedRunError
 from tests import processes
 from tests.cli import faulty_measurers
 from tests.cli.command_line import Cli, cli_in
 from tests.compiled_later import compiled_later
+from tests.database import database_samples as samples
 from tests.processes import HANG_S, default_signals
 
 if TYPE_CHECKING:
@@ -205,6 +207,65 @@ def test_ctrl_c_during_imports_shows_no_traceback(
             assert json.loads(ran.stdout)["error"]["kind"] == "interrupted"
         else:
             assert ran.stderr.splitlines()[-1].startswith("error: interrupted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_module_of_the_command_line_ends_in_order_too(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """It ended with a traceback and status -2, or without a line and -15."""
+    hook = "import os, sys\nclass Pressed:\n    def find_spec(self, name, *_):\n"
+    hook += "        if name == 'autoturbo.commands.parser':\n"
+    hook += f"            os.kill(os.getpid(), {int(number)})\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{hook}sys.meta_path.insert(0, Pressed())\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "autoturbo.cli", "sweep", MODEL], cwd=tmp_path,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (130, "error: interrupted\n")
+
+
+def pressed(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1)
+
+
+def test_an_interrupted_sweep_says_how_to_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("_look_up", "_borrow"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"autoturbo.tuning.sweeping.{place}", pressed)
+            ran = cli("sweep", MODEL, "--vary", "lb.capacity_kib=1024", "--trials", "1", "-q")
+        assert (ran.status, ran.err) == (
+            130,
+            "error: interrupted; all trials are saved; the same command goes on from here\n",
+        )
+
+
+def test_an_interrupted_import_leaves_a_whole_database(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoturbo.database.exchange._merge_records", pressed)
+    with samples.filled(cli.folder / "old.db") as database:
+        database.export(cli.folder / "old.jsonl")
+    ran = cli("db", "import", "old.jsonl", "--db", "new.db")
+    assert (ran.status, ran.err.count("\n")) == (130, 1)
+    assert ran.err.startswith("error: interrupted; nothing of old.jsonl is taken in; ")
+    assert cli("db", "check", "--db", "new.db").status == 0
+
+
+def test_a_database_is_made_as_a_whole(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tables._use_wal
+
+    def slow(*given: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        inner(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tables, "_use_wal", slow)
+    assert cli("db", "import", "none.jsonl", "--db", "new.db").status == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(cli.folder)
+    assert cli("db", "check", "--db", "new.db").status == 0
 
 
 def test_nothing_else_is_imported_before_signals_are_handled() -> None:

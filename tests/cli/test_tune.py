@@ -163,9 +163,10 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"run {run}: {MODEL} @ stcp920, objective latency"
     assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
-    assert re.fullmatch(r"simulated \S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
+    assert re.fullmatch(r"trial \d+: \S+ \ws \(simulated\), \S+x the heuristic's speed", lines[2])
+    assert re.fullmatch(r"simulated \S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[3])
     assert re.fullmatch(
-        r"lower bound .* \(\w+\), which is \d+ % of the schedule's latency", lines[3]
+        r"lower bound .* \(\w+\), which is \d+ % of the schedule's latency", lines[4]
     )
     assert "\n1. " in ran.out
     assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)

@@ -19,7 +19,9 @@ def main(path: str, run: str, first: int, batches: int, size: int) -> None:
             numbers = range(start, start + size)
             database.add_trials([samples.trial(n, 1.0 / (n + 1), run) for n in numbers])
             print(numbers[-1], flush=True)  # noqa: T201
-            database.put_best(samples.best(1.0 / (numbers[-1] + 1), run=run, trial=numbers[-1]))
+            last = samples.trial(numbers[-1], 1.0 / (numbers[-1] + 1), run)
+            place = {"run": run, "trial": last.number, "knobs": last.knobs}
+            database.put_best(samples.best(1.0 / (last.number + 1), **place))
             times = {f"{run}-{n}": 1e-6 for n in numbers}
             database.add_kernels({**times, "shared": 1.0 / (start + 1)}, **samples.KERNELS)
 

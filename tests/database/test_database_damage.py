@@ -30,7 +30,7 @@ def large(path: Path, trials: int = 400) -> bytes:
         key = PairKey("other", "77aa", "fp16", "0.1.0/1/1")
         noise = random.Random(0).randbytes(40_000).hex()  # noqa: S311  does not pack
         schedule = samples.schedule_text(key, note=noise)
-        database.put_best(samples.best(key=key, schedule=schedule))
+        database.put_best(samples.best(key=key, schedule=schedule, run="other"))
         return samples.content(database, path.with_suffix(".jsonl"))
 
 

@@ -59,9 +59,9 @@ def exports(draw: st.DrawFn) -> list[Record]:
         ids = st.sampled_from([run.id for run in chosen])
         numbers = st.integers(0, 2)
         for trial in draw(st.lists(samples.trials, max_size=5)):
-            place = {"run": draw(ids), "number": draw(numbers)}
-            trials.append(type(trial).from_dict({**trial.as_dict(), **place}))
-    others = draw(st.lists(samples.bests | samples.kernels, max_size=5))
+            placed = dataclasses.replace(trial, run=draw(ids), number=draw(numbers))
+            trials.append(samples.agreeing(placed))
+    others = draw(st.lists(samples.loose_bests | samples.kernels, max_size=5))
     return draw(st.permutations([*runs, *trials, *others]))
 
 
@@ -235,15 +235,15 @@ def without(text: str, name: str) -> str:
         (
             [RUN, TRIAL, changed(RUN, settings={"seed": 1, "trials": 20})],
             (
-                "IN:3: run 'aa00' is another one in the database, with other effort, seed, shapes; "
-                "import it into a database of its own"
+                "IN:3: run 'aa00' is another one in the file, with other effort, seed, shapes; "
+                "no export of a database has two; give each its own file"
             ),
         ),
         (
             [RUN, changed(RUN, key={**json.loads(RUN)["key"], "dtype": "int8"})],
             (
-                "IN:2: run 'aa00' is another one in the database, with other hashes or versions; "
-                "import it into a database of its own"
+                "IN:2: run 'aa00' is another one in the file, with other hashes or versions; "
+                "no export of a database has two; give each its own file"
             ),
         ),
     ],

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import autoturbo
 from autoturbo.database import Counts, Database
-from autoturbo.database.formats import merge
+from autoturbo.database.formats import encode, merge
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
 from tests.database import database_samples as samples
@@ -23,14 +24,16 @@ FORMS = (".jsonl", ".parquet", ".db")
 
 # Runs of one id are one run, so their settings are the same; their trials may be measured anew.
 _runs = samples.runs.map(lambda run: samples.run_info(run.id, state=run.state, refused=run.refused))
-_records = _runs | samples.trials | samples.bests | samples.kernels
+_records = _runs | samples.agreeing_trials | samples.loose_bests | samples.kernels
 _lists = st.lists(_records, max_size=6)
 
 
 def made(path: Path, records: list[Record]) -> None:
     """A database of records; trials get the runs that they are of."""
     path.unlink(missing_ok=True)
-    runs = [samples.run_info(r.run) for r in records if isinstance(r, TrialRecord)]
+    given = {r.id for r in records if isinstance(r, RunInfo)}
+    trials = (r for r in records if isinstance(r, TrialRecord) and r.run not in given)
+    runs = [samples.run_info(trial.run) for trial in trials]
     with Database.open(path) as database, database._writing() as connection:
         for record in [*runs, *records]:
             merge(connection, record, Location())
@@ -85,15 +88,68 @@ def test_what_taking_in_reports(tmp_path: Path, form: str) -> None:
     assert (second.read, second.changed) == (everything, Counts())
 
 
+def another(run: str = "aa00", **changes: Any) -> list[Record]:
+    """A run of two trials and its best schedule, which differs from that of the samples."""
+    info = samples.run_info(run, **changes)
+    found = [samples.trial(n, 0.02 / (n + 1), run) for n in range(2)]
+    best = samples.best(0.01, run=run, trial=1, knobs=found[1].knobs)
+    return [info, *found, best]
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_a_run_that_is_another_one_leaves_nothing_behind(tmp_path: Path, form: str) -> None:
-    with samples.filled(tmp_path / "at.db") as database:
+@pytest.mark.parametrize("changes", [{"settings": {"seed": 1}}, {}], ids=["settings", "figures"])
+def test_a_run_that_is_another_one_is_taken_under_a_free_id(
+    tmp_path: Path, form: str, changes: dict[str, Any]
+) -> None:
+    """Whatever tells it from ours, all else is merged, and a second time changes nothing."""
+    theirs = [*another(**changes), samples.run_info("bb00"), samples.trial(0, 0.01, "bb00")]
+    made(tmp_path / "theirs.db", theirs)
+    with Database.open(tmp_path / "theirs.db") as database:
         database.export(tmp_path / f"out{form}")
-    with Database.open(tmp_path / "new.db") as database:
-        database.add_run(samples.run_info(settings={"seed": 1}))
-        with pytest.raises(DatabaseError, match="is another one in the database, with other"):
-            database.take_in(tmp_path / f"out{form}")
-        assert database.counts() == Counts(runs=1)
+    with samples.filled(tmp_path / "ours.db") as database:
+        before = database.run("aa00"), database.trials("aa00")
+        result = database.take_in(tmp_path / f"out{form}")
+        assert (result.renamed, result.left_out) == ({"aa00": "aa00-2"}, Counts())
+        assert (database.run("aa00"), database.trials("aa00")) == before
+        assert [info.id for info in database.runs()] == ["aa00", "aa00-2", "bb00"]
+        assert [trial.latency for trial in database.trials("aa00-2")] == [0.02, 0.01]
+        whole = samples.content(database, tmp_path / "first.jsonl")
+        again = database.take_in(tmp_path / f"out{form}")
+        assert (again.renamed, again.changed) == ({"aa00": "aa00-2"}, Counts())
+        assert samples.content(database, tmp_path / "second.jsonl") == whole
+
+
+def test_the_place_where_a_run_was_begun_does_not_tell_it_from_another(tmp_path: Path) -> None:
+    places = ("folder", "output", "runs_folder", "storage", "cost_model", "limits")
+    for name in ("p", "q"):
+        settings_of = {"seed": 0, **dict.fromkeys(places, name)}
+        records = [samples.run_info(settings=settings_of, model_file=f"{name}/x.onnx")]
+        made(tmp_path / f"{name}.db", [*records, samples.trial(0)])
+    with Database.open(tmp_path / "p.db") as database:
+        result = database.take_in(tmp_path / "q.db")
+        assert (dict(result.renamed), database.counts().runs) == ({}, 1)
+
+
+def test_runs_that_name_one_another_do_so_under_their_new_ids(tmp_path: Path) -> None:
+    first = samples.run_info(settings={"seed": 1})
+    second = samples.run_info("bb00", settings={"call": "aa00", "place": 1, "seed": 1})
+    lent = samples.run_info("cc00", settings={"borrows": {"run": "aa00", "grid": "x"}})
+    made(tmp_path / "theirs.db", [first, second, lent])
+    with samples.filled(tmp_path / "ours.db") as database:
+        database.take_in(tmp_path / "theirs.db")
+        assert database.run("bb00").settings["call"] == "aa00-2"
+        assert database.run("cc00").settings["borrows"]["run"] == "aa00-2"
+
+
+def test_a_trial_without_its_run_that_is_another_one_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(encode(samples.trial(1, 0.001)) + "\n")
+    with samples.filled(tmp_path / "ours.db") as database:
+        before = database.trials("aa00")
+        result = database.take_in(tmp_path / "in.jsonl")
+        assert (result.left_out, database.trials("aa00")) == (Counts(trials=1), before)
+        assert result.findings == (
+            "trials aa00 1: another one is in the database, with other knobs or figures",
+        )
 
 
 def test_a_parquet_file_has_columns_to_look_at(tmp_path: Path) -> None:

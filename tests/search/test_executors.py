@@ -32,6 +32,7 @@ from autoturbo.search.executors import (
     guarded,
     make_executor,
     measured,
+    ray_pool,
     ray_session,
 )
 from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, PairCache, RetryPolicy, lost
@@ -539,6 +540,67 @@ def test_a_ray_of_the_user_is_used_and_left_running() -> None:
     assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
     executor.close()
     assert ray_is_there()
+
+
+# A cluster that cannot serve
+
+
+@pytest.mark.ray
+def test_a_resource_that_no_node_has_is_refused() -> None:
+    OwnRay.start()
+    with pytest.raises(UsageError, match="no node of the Ray cluster has the resource 'board'"):
+        RayExecutor("local", resource="board")
+    assert ray_is_there()
+
+
+@pytest.mark.ray
+def test_it_is_said_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray_pool, "_SAY_S", 0.3)
+    OwnRay.start()
+    ray: Any = importlib.import_module("ray")  # most of it is not annotated
+    others = [ray.remote(num_cpus=1)(Landscape).remote() for _ in range(2)]
+    ray.get([one.evaluate.remote(Knobs()) for one in others])
+    executor = build(RayExecutor, make_landscape)
+    try:
+        executor.put(tasks(BATCH[:3]))
+        assert executor.take(1.5) == []
+        taken = "every CPU of the cluster is taken (2 in all)"
+        assert caplog.messages == [f"waiting for Ray: {taken}; 'ray status' shows more"]
+        with pytest.raises(ExecutorError, match="nothing was measured: the time is up, and every"):
+            executor.withdraw()
+        executor.put(tasks(BATCH[:3]))
+        for one in others:
+            ray.kill(one)
+        found = {answer.number: answer.outcome for _ in range(3) for answer in executor.take(30)}
+        assert found == dict(list(expected().items())[:3])
+        executor.put(tasks(BATCH[3:6]))
+        executor.withdraw()  # something was measured
+        assert len(caplog.messages) == 1
+    finally:
+        executor.close()
+
+
+@pytest.mark.ray
+def test_a_lost_cluster_ends_a_run_at_once() -> None:
+    executor = build(RayExecutor, make_landscape)
+    assert isinstance(executor, RayExecutor)
+    try:
+        executor._watch.lost = "Ray's head has died: Connection refused"
+        with pytest.raises(ExecutorError, match="Connection refused; start Ray again"):
+            executor.put(tasks(BATCH))
+    finally:
+        executor._watch.lost = None
+        executor.close()
+
+
+def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError) as raised:
+        make_executor(ray="local")
+    assert str(raised.value).startswith("--ray: Ray's library cannot be loaded: ")
+    assert "; 'pip install ray' installs it; '--jobs N' measures without it" in str(raised.value)
 
 
 # Several pairs on one pool

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import (
     ModelNotes,
     Pair,
@@ -19,7 +19,7 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.scheduling import best_of_database
+from autoturbo.commands.scheduling import best_of_database, measured_schedule, why_no_best
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph, UncountedJson
@@ -78,8 +78,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.compare(found.outcomes, REFERENCE)
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
+    if found.recorded is not None:
+        said = duration(found.recorded)
+        warn(f"tuned: {options.db} says {said}, measured now it takes what the table says")
     if "tuned" not in found.outcomes:
-        console.say("no tuned schedule in the database: 'autoturbo tune' adds one")
+        console.say(f"{why_no_best(options.db, pair)}: 'autoturbo tune' adds one")
     return 0
 
 
@@ -105,6 +108,7 @@ class CompareLine(ModelNotes):
     mixed_samples: MixedSamples | None
     incomplete: NotRequired[UncountedJson | None]
     schedulers: dict[str, MeasurementJson | FailedJson | UnitsJson]
+    tuned_recorded_s: NotRequired[Duration]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -118,6 +122,8 @@ class Comparison:
         outcomes: By scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
             schedule of the database.
         mixed_samples: Why samples cannot be told apart, or None.
+        recorded: Seconds that the database says of the tuned schedule, where measuring it now gives
+            something else; else None.
     """
 
     model: str
@@ -125,13 +131,17 @@ class Comparison:
     dtype: str
     outcomes: Mapping[str, Outcome]
     mixed_samples: MixedSamples | None = None
+    recorded: float | None = None
 
     def as_json(self) -> CompareLine:
         """Return the line of ``compare --json``."""
-        return {
+        line: CompareLine = {
             "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
             "schedulers": {name: _as_json(one) for name, one in self.outcomes.items()},
         }  # fmt: skip
+        if self.recorded is not None:
+            line["tuned_recorded_s"] = self.recorded
+        return line
 
     def view(self) -> View:
         """Return the comparison as a view."""
@@ -174,6 +184,7 @@ def compare(
         UsageError: The target does not compute in the type, or there is no such measurer.
     """
     from autoturbo.baselines.dlfusion import dlfusion_outcome
+    from autoturbo.database.checking import simulated_otherwise
     from autoturbo.registry import SCHEDULERS, SIMULATOR
     from autoturbo.search.executors.processes import evaluator_by
 
@@ -184,11 +195,14 @@ def compare(
         outcomes["dlfusion"] = dlfusion_outcome(model, target, chosen)  # the chip that it is for
     pair = Pair(model, target, chosen, measurer)
     tuned = None if database is None else best_of_database(database, pair)
-    if tuned is not None:
-        outcomes["tuned"] = tuned.measurement
+    told = None
+    if tuned is not None:  # measured now, like all others
+        outcomes["tuned"] = measured_schedule(tuned.schedule, pair, str(database), evaluator)
+        if simulated_otherwise(tuned.measurement.latency, outcomes["tuned"]):
+            told = tuned.measurement.latency
     ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
     mixed = mixed_samples(model, {target.name: target.clusters})
-    return Comparison(model.name, target.name, chosen, ordered, mixed)
+    return Comparison(model.name, target.name, chosen, ordered, mixed, told)
 
 
 def _measured(evaluator: Evaluator, name: str) -> Outcome:
@@ -227,9 +241,9 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
         "incomplete": None if missing is None else missing.as_dict(),
         "model": pair.model.name, "target": pair.target.name,
         "mixed_samples": None,  # units share out operators, not samples
-        "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()}, **notes,
+        "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
     }  # fmt: skip
-    console.emit(line)
+    console.emit({**line, **notes})
     if not console.json:
         console.answer(f"{pair}, {pair.dtype} ({origin_of(pair.measurer)})")
         _show(outcomes, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Annotated
 
-from autoturbo.commands.console import Console, Dtype, Moment
+from autoturbo.commands.console import Console, Dtype, Moment, warn
 from autoturbo.commands.loading import opened, origins_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
@@ -41,11 +41,12 @@ def add_arguments(_parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print one row a run, the oldest first."""
+    left_out: list[str] = []
     with opened(options.db) as database:
-        runs = database.runs()
+        runs = database.runs(left_out.append)
         states = {info.id: database.state(info) for info in runs}
-    line: RunsLine = {"runs": [as_json(info, states[info.id]) for info in runs]}
-    console.emit(line)
+    shown: RunsLine = {"runs": [as_json(info, states[info.id]) for info in runs]}
+    console.emit(shown)
     if not console.json:
         headers = ("run", "model", "target", "state", "trials", "best", versus("default"))
         rows = (_row(info, states[info.id]) for info in runs)
@@ -54,7 +55,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
             console.say(origins_of(info.key.scheduler_version for info in runs))
         for info in runs:
             console.detail(f"{info.id} began at {info.created}")
-    return 0
+    for line in left_out:
+        warn(f"left out: {line}")
+    return 2 if left_out else 0
 
 
 def as_json(info: RunInfo, state: str) -> RunJson:

@@ -358,13 +358,14 @@ def write_copy(path: Path | None, outputs: Outputs, result: TuneResult) -> list[
 
 
 def _complaints(result: TuneResult) -> list[str]:
-    """Return what was wrong with schedules, a line for each."""
+    """Return what was wrong with schedules or the database, a line for each."""
     name = f"{result.model} @ {result.target}"
     end = f"it is not handed out, trial {result.best.trial} is"
     lines = [
         f"{name}: {_named(refused.trial)} fails a check: {refused.failures[0]}; {end}"
         for refused in result.refused
     ]
+    lines += [result.unsaved] if result.unsaved else []
     skipped = _skipped(result)
     return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
 

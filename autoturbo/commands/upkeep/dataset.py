@@ -28,12 +28,12 @@ from autoturbo.commands.parser import (
     whole_number,
     wrong,
 )
-from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import SIMULATOR
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import DeferredType, TypedDict
+from autoturbo.signals import telling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,11 +164,8 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     for file in files:
         console.say(f"note: {file}: {ASSUMED_BATCH}")
     tell = functools.partial(_tell, console=console)
-    try:
+    with telling("interrupted", "the same command goes on; the shards that are done are kept"):
         collect(collection, options.output, jobs=options.jobs, on_shard=tell)
-    except KeyboardInterrupt:
-        hint = "the same command goes on; the shards that are done are kept"
-        raise InterruptedRunError("interrupted", hint=hint) from None
     card = make_card(load_measurements(options.output))
     write_card(options.output, card, outputs)
     console.emit(CollectLine(folder=str(options.output), rows=card["rows"], card=card))

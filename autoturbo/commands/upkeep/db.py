@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from autoturbo.commands.console import Console, Digest, Dtype, Moment
+from autoturbo.commands.console import Console, Digest, Dtype, Moment, warn
 from autoturbo.commands.loading import (
     add_extent_options,
     add_force_option,
@@ -30,6 +30,7 @@ from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
+from autoturbo.signals import telling
 from autoturbo.simulate.measurement import MeasurementJson
 
 if TYPE_CHECKING:
@@ -60,10 +61,11 @@ class ListLine(TypedDict):
 
 
 class BestLine(TypedDict):
-    """The schedules that match; with --explain-miss, why none does."""
+    """The schedules that match; with --explain-miss, why none does; and those not believed."""
 
     best: list[BestJson]
     miss: str | None
+    doubted: list[str]
 
 
 PairJson = TypedDict("PairJson", {
@@ -97,6 +99,9 @@ class ImportLine(TypedDict):
     changed: CountsJson
     left_out: CountsJson
     findings: list[str]
+    renamed: dict[str, str]
+    simulated: Natural
+    not_simulated: Natural
 
 
 class MergeLine(ImportLine):
@@ -153,19 +158,25 @@ def _list(options: argparse.Namespace, console: Console) -> int:
     usage="[options]",
 )  # fmt: skip
 def _best(options: argparse.Namespace, console: Console) -> int:
-    """Show the best schedules that match."""
+    """Show the best schedules that match.
+
+    Returns:
+        The exit status: 0, or 1 where one is not believed.
+    """
     asked = _filter(options)
     with opened(options.db) as database:
-        best = database.best(**asked)
+        best, doubted = database.best(**asked), database.doubted(**asked)
         why = database.explain_miss(**asked) if options.explain_miss and not best else None
     if options.output is not None:
         _write(options, best)
-    console.emit(BestLine(best=[_as_json(b) for b in best], miss=why))
+    console.emit(BestLine(best=[_as_json(b) for b in best], miss=why, doubted=list(doubted)))
     if best and not console.json:
         _show(best, console)
     elif not best:
         console.say(why or "nothing matches; --explain-miss says why")
-    return 0
+    for reason in doubted:
+        warn(f"{options.db}: left out: {reason}; a new 'tune' replaces it")
+    return 1 if doubted else 0
 
 
 def _filter(options: argparse.Namespace) -> BestFilter:
@@ -257,49 +268,76 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+_trust_option = takes(
+    "--trust", action="store_true", help="do not simulate again what the simulator measured"
+)
+
+
 @_ACTION(
     "autoturbo db import records.jsonl",
     takes(
         "files", metavar="FILE", type=Path, nargs=1, help="JSON lines, Parquet, or another database"
     ),
-    usage="FILE",
+    _trust_option,
+    usage="FILE [--trust]",
 )
 def _take_in(options: argparse.Namespace, console: Console) -> int:
-    """Merge an export, keeping the better of two records."""
+    """Merge an export, keeping the better of two records.
+
+    Returns:
+        The exit status: 0, or 1 where something was left out.
+    """
+    from autoturbo.commands.again import Again
     from autoturbo.database import Database
 
+    complete = True
     with Database.open(options.db) as database:
         for file in options.files:
-            result = database.take_in(file)
+            again = None if options.trust else Again()
+            left = f"interrupted; nothing of {file} is taken in"
+            with telling(left, "the same command takes it in"):
+                result = database.take_in(file, again)
+            simulated, unknown = (again.simulated, again.unknown) if again else (0, 0)
             line: ImportLine = {
                 "file": str(file), "read": _counts(result.read),
                 "changed": _counts(result.changed), "left_out": _counts(result.left_out),
-                "findings": list(result.findings),
+                "findings": list(result.findings), "renamed": dict(result.renamed),
+                "simulated": simulated, "not_simulated": unknown,
             }  # fmt: skip
             console.emit(line)
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
             console.say(f"{name}read {read}; of these new or better: {changed}")
             _tell_left_out(result, file, console)
-    return 0
+            if unknown:
+                what = f"{unknown} of its schedules" if simulated else "its schedules"
+                console.say(f"{file}: {what} cannot be simulated again: their models are not here")
+            complete = complete and not result.findings
+    return 0 if complete else 1
 
 
 @_ACTION(
     "autoturbo db merge theirs.db",
     takes("files", metavar="FILE", type=Path, nargs="+", help="another database, or an export"),
-    usage="FILE...",
+    _trust_option,
+    usage="FILE... [--trust]",
 )
 def _merge(options: argparse.Namespace, console: Console) -> int:
-    """Merge other databases, keeping the better of two records."""
+    """Merge other databases, keeping the better of two records.
+
+    Returns:
+        The exit status: 0, or 1 where something was left out.
+    """
     return _take_in(options, console)
 
 
 def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
-    """Name the rows of another database that were not believed."""
+    """Name what was not believed, and the runs that are called something else here."""
+    for theirs, ours in result.renamed.items():
+        console.say(f"{file}: run {theirs} is another one than ours, and is run {ours} here")
     count = sum(dataclasses.astuple(result.left_out))
-    if not count:
-        return
-    console.say(f"{file}: left out {counted(result.left_out)}")
+    if count:
+        console.say(f"{file}: left out {counted(result.left_out)}")
     for finding in result.findings:
         console.say(f"{file}: {finding}")
     if count > len(result.findings):

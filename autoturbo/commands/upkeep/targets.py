@@ -311,6 +311,7 @@ def _calibrate(options: argparse.Namespace, console: Console) -> int:
     """Fit a target's figures to measured times."""
     from autoturbo.tuning.calibrated_file import calibrated_target, calibrated_text
     from autoturbo.tuning.calibration import calibrate, parameters_of
+    from autoturbo.tuning.implausible_rows import plausible
     from autoturbo.tuning.measured_table import read_table
 
     outputs = outputs_of(options)
@@ -319,6 +320,7 @@ def _calibrate(options: argparse.Namespace, console: Console) -> int:
     table = read_table(options.measurements, start, load_model)
     if table.unread:
         console.say(f"columns that say nothing here: {', '.join(table.unread)}")
+    table = plausible(table, start, options.measurements, warn)
     names = [name.strip() for name in options.fields.split(",") if name.strip()]
     parameters = parameters_of(start, names)
     found = calibrate(start, table.cases, parameters, seed=options.seed, told=console.say)

@@ -137,7 +137,7 @@ class RayExecutor:
         self._alone: deque[Task] = deque()
         self._retries, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
-        self._progressed, self._unused, self._said = time.monotonic(), 0, False
+        self._progressed, self._before, self._said = time.monotonic(), (0, 0), False
         self._began = self._cancelled = False
         with ExitStack() as failing:
             failing.callback(self._session.close)
@@ -241,7 +241,7 @@ class RayExecutor:
         for worker in self._workers:
             self._ray.kill(worker.actor)
         self._watch.close()
-        self._session.close(lost=self._watch.lost is not None)
+        self._session.close(self._watch.leaving_s)
         self._workers, self._orders, self._ray = [], {}, None
         self._drop()
 
@@ -250,7 +250,12 @@ class RayExecutor:
         if self._all:
             self._jobs = max(self._watch.machines.places(self._takes), 1)
         if not self._workers:
-            self._unused = self._watch.machines.unused(self._takes)
+            self._before = self._room()
+
+    def _room(self) -> tuple[int, int]:
+        """Return how many actors find a place in the cluster, and how many of these are free."""
+        machines = self._watch.machines
+        return machines.places(self._takes), machines.unused(self._takes)
 
     def _check_head(self) -> None:
         """Raise an error once the cluster is lost."""
@@ -361,13 +366,13 @@ class RayExecutor:
 
     def _waits_for(self) -> str:
         """Return why there is no actor yet."""
-        machines = self._watch.machines
-        kind = "CPUs" if self._resource == "CPU" else f"of the resource {self._resource!r}"
-        places = machines.places(self._takes)
+        (before, unused), (places, unused_now) = self._before, self._room()
         if not places:
             return "no node of the cluster has a CPU"
-        if not self._unused and not machines.unused(self._takes):
-            return f"all {places} {kind} of the cluster are taken"
+        # without this look back actors of our own that start would seem to be others'
+        if not unused and not unused_now and places <= before:
+            kind = "CPU" if self._resource == "CPU" else f"{self._resource!r}"
+            return f"every {kind} of the cluster is taken ({places} in all)"
         bringing = ", which install the runtime environment" if self._brings else ""
         return f"its workers are still starting{bringing}"
 

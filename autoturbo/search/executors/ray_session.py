@@ -68,16 +68,17 @@ class Session:
     _mode: str | None = None
     """``RAY_AUTH_MODE`` as it was before."""
 
-    def close(self, *, lost: bool = False) -> None:
+    def close(self, within_s: float | None = None) -> None:
         """Leave Ray, and end all of it where it is our own; a second call does nothing.
 
         Args:
-            lost: Whether its head is dead, for which Ray may wait for ever.
+            within_s: Seconds after which it is left as it is, where its head does not answer; None
+                for as long as it takes.
         """
         if self.owner:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
-                _leave(_LEAVE_S if lost else None)
+                _leave(within_s)
             _restore(_AUTH_MODE, self._mode)
             _refresh_authentication()
         _dismiss(self._guard)
@@ -147,17 +148,17 @@ def watch(address: str | None) -> ClusterWatch:
 
 
 def _leave(within_s: float | None) -> None:
-    """Leave Ray, or begin to where it takes longer than some seconds."""
+    """Leave Ray, or give it up after some seconds: it would wait again when the process ends."""
     import ray
 
     if within_s is None:
         ray.shutdown()
         return
-    leaving = threading.Thread(target=ray.shutdown, daemon=True)
-    leaving.start()
-    leaving.join(within_s)
-    if leaving.is_alive():
-        atexit.unregister(ray.shutdown)  # which would wait again
+    if within_s:
+        leaving = threading.Thread(target=ray.shutdown, daemon=True)
+        leaving.start()
+        leaving.join(within_s)
+    atexit.unregister(ray.shutdown)
 
 
 def _load() -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoturbo.errors import UsageError, did_you_mean
 
@@ -25,6 +25,11 @@ _EVERY_S = 1.0
 
 _PATIENCE_S = 5.0
 """Seconds for the head to answer a try: one that is busy takes milliseconds."""
+
+_LATE = f"no answer within {_PATIENCE_S:g} s"
+
+_LEAVE_S = 10.0
+"""Seconds for Ray to let go of a dead head; it takes five."""
 
 _FAILURES = 3
 """Tries in a row that fail until the head counts as dead."""
@@ -66,7 +71,7 @@ class Machines:
         """
         if self.places([resource, "CPU"]):
             return
-        flag = f"""'ray start --resources={{"{resource}": 1}}' gives a machine one"""
+        flag = f"""give a node one: ray start --resources '{{"{resource}": 1}}'"""
         if self.places([resource]):
             message = f"no node of the Ray cluster has both a CPU and the resource {resource!r}"
             raise UsageError(message, hint="add --num-cpus 1 where 'ray start' gives it")
@@ -89,18 +94,33 @@ def look() -> Machines:
     )
 
 
-def silent(address: tuple[str, int]) -> str | None:
+class Silence(NamedTuple):
+    """Why a server does not answer.
+
+    Attributes:
+        reason: In words.
+        hung: Whether it can be connected to all the same: it lives, or its machine does.
+    """
+
+    reason: str
+    hung: bool = False
+
+
+def silence_of(address: tuple[str, int]) -> Silence | None:
     """Return why a server does not answer; None where it does."""
     try:
         with socket.create_connection(address, _PATIENCE_S) as connection:
-            connection.sendall(_GREETING)
-            connection.recv(1)  # the end, where the server wants to be greeted otherwise
+            try:
+                connection.sendall(_GREETING)
+                connection.recv(1)
+            except TimeoutError:
+                return Silence(_LATE, hung=True)
+            except OSError:  # it wants to be greeted otherwise
+                return None
     except TimeoutError:
-        return f"no answer within {_PATIENCE_S:g} s"
-    except (ConnectionResetError, BrokenPipeError):
-        return None
+        return Silence(_LATE)
     except OSError as error:
-        return error.strerror or str(error)
+        return Silence(error.strerror or str(error))
     return None
 
 
@@ -113,22 +133,32 @@ class ClusterWatch:
 
     Attributes:
         machines: What the cluster had a moment ago.
-        lost: Why it is given up; None while it answers.
+        lost: Why it is given up; None while it is not.
     """
 
     def __init__(self, name: str, address: tuple[str, int] | None) -> None:
         self.machines = look()
         self.lost: str | None = None
         self._name, self._address = name, address
-        self._ended, self._failures = threading.Event(), 0
+        self._ended, self._silent = threading.Event(), list[Silence]()
         self._threads = [self._repeated(self._look)]
         if address is not None:
             self._threads.append(self._repeated(self._try))
 
+    @property
+    def leaving_s(self) -> float | None:
+        """Return the seconds that leaving the cluster may take; None for as long as it takes.
+
+        Leaving a head that is hung, Ray waits for ever.
+        """
+        if self._silent and self._silent[-1].reason == _LATE:
+            return 0.0
+        return _LEAVE_S if self._silent else None
+
     def close(self) -> None:
-        """End its threads; one that waits for a dead head is left to itself."""
+        """End its threads; one that waits for an answer is left to itself."""
         self._ended.set()
-        for thread in self._threads if self.lost is None else ():
+        for thread in () if self._silent else self._threads:
             thread.join(_PATIENCE_S)
 
     def _repeated(self, step: Callable[[], None]) -> threading.Thread:
@@ -141,16 +171,23 @@ class ClusterWatch:
         return thread
 
     def _look(self) -> None:
+        if self._address and silence_of(self._address):
+            return  # the question would block, even the end of this process
         with suppress(Exception):  # Ray raises whatever it likes while it is being left
             self.machines = look()
             if not self.machines.here:
                 self._give_up("Ray's node of this machine has died")
 
     def _try(self) -> None:
-        why = silent(self._address) if self._address else None
-        self._failures = 0 if why is None else self._failures + 1
-        if self._failures >= _FAILURES:
-            self._give_up(f"{self._name} has died: {why}")
+        """Try the head: who refuses connections is dead, who takes them may be busy."""
+        silence = silence_of(self._address) if self._address else None
+        self._silent = [*self._silent, silence] if silence else []
+        if len(self._silent) < _FAILURES or silence is None:
+            return
+        if not any(one.hung for one in self._silent[-_FAILURES:]):
+            self._give_up(f"{self._name} has died: {silence.reason}")
+        elif len(self._silent) == _FAILURES:
+            LOG.warning("%s is hung; the run goes on while its workers do", self._name)
 
     def _give_up(self, why: str) -> None:
         if self.lost is None and not self._ended.is_set():
