@@ -68,6 +68,10 @@ def test_a_run_is_found_by_id_folder_and_file(cli: Cli) -> None:
         assert ran.status == 0, ran.err
         assert ran.object["gains"].keys() < {"whole batch", "best loop", "tuned"}
         assert ran.object["rounds"] == 6
+    again = cli("--json", *TUNE).object["run"]
+    assert again == f"{run}-2"
+    for name in (run, again):  # one is the beginning of the other
+        assert name in cli("--json", "bench", name).object["schedule_file"]
     (cli.folder / "residual.onnx").rename(cli.folder / "moved.onnx")
     assert cli("bench", run).status == 2
     assert cli("bench", run, "--model", "moved.onnx").status == 0
