@@ -143,9 +143,8 @@ def _schedule_file(name: str, runs: Path) -> Path:
         return found[0]
     hint = "'autoturbo tune MODEL --target host' makes one"
     if found:
-        hint = (
-            f"it may be {' or '.join(one.parent.name.rpartition(f'-{HOST}-')[2] for one in found)}"
-        )
+        ids = (one.parent.name.rpartition(f"-{HOST}-")[2] for one in found)
+        hint = f"it may be {' or '.join(ids)}"
     what = "several runs of this computer begin" if found else "no run of this computer begins"
     raise RunError(f"{what} with {name!r}", Location(runs), hint)
 
