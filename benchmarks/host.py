@@ -46,9 +46,9 @@ def bench(workload: str, trials: int) -> Mapping[str, Any]:
     name, _, batch = workload.partition(":")
     command = ("-m", "autoturbo", "--json", "-q")
     with TemporaryDirectory() as folder:
-        where = ("--runs-folder", folder)
+        where, kept = ("--runs-folder", folder), ("--db", f"{folder}/runs.db")
         tune = (*command, "tune", name, "--batch", batch, "--target", "host", *where)
-        tuned = in_fresh_process(*tune, "--trials", str(trials))
+        tuned = in_fresh_process(*tune, "--trials", str(trials), *kept)
         found = in_fresh_process(*command, "bench", tuned["run"], *where)
     print(name, {plan: one["plan"] for plan, one in found["plans"].items()}, file=sys.stderr)
     return found
@@ -56,7 +56,8 @@ def bench(workload: str, trials: int) -> Mapping[str, Any]:
 
 def row(found: Mapping[str, Any]) -> list[str]:
     """Return the row of a workload."""
-    times = [f"{1e3 * found['plans'][plan]['seconds']:.1f}" for plan in PLANS]
+    known = found["plans"]  # a plan that is equal to a simpler one is not among them
+    times = [f"{1e3 * known[plan]['seconds']:.1f}" if plan in known else "-" for plan in PLANS]
     gains = [interval(found["gains"].get(base)) for base in PLANS[:2]]
     name = f"{found['model']} ({found['batch']})"
     return [name, *times, found["chosen"], *gains, interval(found["noise"])]

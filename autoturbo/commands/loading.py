@@ -515,7 +515,7 @@ def add_extent_options(parser: Parser) -> None:
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
     """Add the target, and the data type."""
-    here = ", or host for this computer" if several else ""
+    here = ", or host for this computer" if several and not default else ""
     text = f"preset or target file{here} (default: {default or DEFAULT_TARGET})"
     one: dict[str, Any] = {"default": DEFAULT_TARGET, "help": text}
     many = {

@@ -31,8 +31,8 @@ from autoturbo.search.selection.racing import lead
 _REPEATS = 3
 """Figures of a plan that is not much slower than the best one; the median counts."""
 
-_HOPELESS = 1.15
-"""Times the seconds of the best plan, beyond which a plan is measured once."""
+HOPELESS = 1.15
+"""Times the seconds of the best plan, beyond which a plan is measured once, and not compared."""
 
 _LAYOUTS = 2
 """Workers and threads for which parts are timed: those of the best loops."""
@@ -52,6 +52,9 @@ _DRAWS = 50
 _RESERVE = 1 / 2
 """Share of a time budget that is kept back at most for the last rounds: without them nothing can be
 stated."""
+
+_LAST = 4
+"""Runs of a batch for which there is time beside that: what a trial takes, and one more."""
 
 _LOOPS = 1 / 2
 """Share of the rest that loops may take."""
@@ -140,7 +143,8 @@ class HostSearch:
         if self.time_budget is None or not math.isfinite(best):
             return 0.0, 0.0
         whole = min(self._known.get(plan, math.inf) for plan in self._wholes())
-        compared = comparison_s({WHOLE: whole, LOOP: best, TUNED: best}) + best
+        last = _LAST * best  # a trial that begins just before the time is up; the check of outputs
+        compared = comparison_s({WHOLE: whole, LOOP: best, TUNED: best}) + last
         most = _RESERVE * self.time_budget
         return min(_RACE * figure_s(best), max(most - compared, 0.0)), min(compared, most)
 
@@ -215,7 +219,7 @@ class HostSearch:
     def _measured(self, plan: HostPlan) -> float:
         best = min(self._known.values(), default=math.inf)
         taken = [self.stopwatch.seconds(plan)]
-        while len(taken) < _REPEATS and min(taken) < _HOPELESS * best and not self._is_late():
+        while len(taken) < _REPEATS and min(taken) < HOPELESS * best and not self._is_late():
             taken.append(self.stopwatch.seconds(plan))
         return self.ledger.enter(plan, taken)
 
@@ -232,7 +236,7 @@ class HostSearch:
         tables = {
             layout: [self._part_seconds(part, layout) for part in self.parts]
             for layout in chosen
-            if best[layout] < _HOPELESS * least
+            if best[layout] < HOPELESS * least
         }
         return [PartTimes.of(layout, table) for layout, table in tables.items() if all(table)]
 

@@ -15,7 +15,7 @@ from autoturbo.host.divided import DividedModel
 from autoturbo.host.files import HostSchedule
 from autoturbo.host.ledger import HostLedger
 from autoturbo.host.runner import Array, reference_outputs
-from autoturbo.host.search import HostSearch, Timed
+from autoturbo.host.search import HOPELESS, HostSearch, Timed
 from autoturbo.registry import HOST
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostPlan, distinct
 from autoturbo.search.progress import Progress
@@ -60,7 +60,7 @@ class HostFound:
 
     Attributes:
         plans: Those that were compared, each once: the whole batch, the best loop unless it is the
-            whole batch, the tuned plan unless it is one of these.
+            whole batch, the tuned plan unless none was about as fast.
         comparison: Of them.
     """
 
@@ -100,8 +100,10 @@ def find_plan(
     )  # fmt: skip
     baselines = {WHOLE: search.whole_batch(), LOOP: search.best_loop()}
     best = search.run()
-    plans = distinct(baselines | {TUNED: best[0]} if best else baselines)
+    plans = distinct(baselines)
     lengths = {name: ledger.seconds(plan) or 0.0 for name, plan in plans.items()}
+    if best and (taken := ledger.seconds(best[0]) or 0.0) < HOPELESS * min(lengths.values()):
+        plans[TUNED], lengths[TUNED] = best[0], taken  # no baseline: these are not tried again
 
     def compared(turn: int, rounds: int) -> None:
         told(f"comparing {turn + 1}/{rounds}", len(ledger.trials), search.best())

@@ -26,9 +26,9 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tune tiny.onnx --target host --target goya",
     ),
     "bench": ("bench {host}", "bench nothing"),
-    "resume": ("resume {run} --trials 18", "resume nothing"),
+    "resume": ("resume {run} --trials 18", "resume {host} --trials 2", "resume nothing"),
     "runs": ("runs", "runs --db none.db"),
-    "show": ("show {run}", "show {failed}", "show {machine}"),
+    "show": ("show {run}", "show {failed}", "show {machine}", "show {host}"),
     "inspect": (
         "inspect tiny.onnx",
         "inspect odd.onnx --batch 4",
@@ -56,6 +56,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "explain": (
         "explain {run}",
         "explain {front}",
+        "explain {host}",
         "explain {failed}",
         "explain best.json --model tiny.onnx",
     ),
@@ -66,7 +67,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
     "dashboard": ("dashboard --port 0 --for 0.1", "dashboard --port 70000"),
-    "report": ("report {run} -o report.html", "report --all"),
+    "report": ("report {run} -o report.html", "report {host} -o host.html", "report --all"),
     "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
     "verify": (
         "verify tiny.onnx --run {run}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -134,12 +135,16 @@ def _schedule_file(name: str, runs: Path) -> Path:
         return path
     if path.is_dir():
         return path / "schedule.json"
-    found = sorted(runs.glob(f"*-{HOST}-{name}*/schedule.json")) if name.isalnum() else []
+    found = []
+    if re.fullmatch(r"\w[\w-]*", name):
+        whole = sorted(runs.glob(f"*-{HOST}-{name}/schedule.json"))
+        found = whole or sorted(runs.glob(f"*-{HOST}-{name}*/schedule.json"))
     if len(found) == 1:
         return found[0]
     hint = "'autoturbo tune MODEL --target host' makes one"
     if found:
-        hint = f"it may be {' or '.join(one.parent.name.rpartition('-')[2] for one in found)}"
+        ids = (one.parent.name.rpartition(f"-{HOST}-")[2] for one in found)
+        hint = f"it may be {' or '.join(ids)}"
     what = "several runs of this computer begin" if found else "no run of this computer begins"
     raise RunError(f"{what} with {name!r}", Location(runs), hint)
 

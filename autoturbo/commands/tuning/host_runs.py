@@ -25,7 +25,6 @@ from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.files import Kind
 from autoturbo.report.units import duration
-from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulate.measurement import Failure
 
@@ -43,7 +42,7 @@ class ShownHost(RunJson):
     settings: dict[str, Any]
     versions: dict[str, str]
     failures: dict[str, Natural]
-    knobs: KnobsJson | None
+    knobs: dict[str, Any] | None
     compared: Compared | None
 
 

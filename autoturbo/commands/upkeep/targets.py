@@ -13,6 +13,7 @@ from autoturbo.commands.loading import add_force_option, load_model, load_target
 from autoturbo.commands.parser import Actions, takes, whole_number
 from autoturbo.errors import TargetError
 from autoturbo.files import Kind
+from autoturbo.registry import HOST
 from autoturbo.report.units import capacity, macs, size
 from autoturbo.schema import DeferredType, JsonSchema, Natural, Real, TypedDict
 
@@ -46,11 +47,19 @@ MachineJson = TypedDict("MachineJson", {
 """A machine of several processing units."""
 
 
+class MeasuredJson(TypedDict):
+    """A target that no file describes: what runs on it is measured there."""
+
+    name: str
+    description: str
+
+
 class ListLine(TypedDict):
     """The presets and what plug-ins bring; machines have several units."""
 
     targets: list[UnitJson]
     machines: list[MachineJson]
+    measured: list[MeasuredJson]
 
 
 class ScaffoldLine(TypedDict):
@@ -141,10 +150,15 @@ def _list(_options: argparse.Namespace, console: Console) -> int:
     line: ListLine = {
         "targets": [_summary(target) for target in targets],
         "machines": [_summary_of_units(machine) for machine in machines],
+        "measured": [{"name": HOST, "description": _HERE}],
     }
     console.emit(line)
-    console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
+    here = HOST, _HERE, "measured, never simulated: for 'tune', 'resume' and 'bench'"
+    console.show(definitions([*map(_row, targets), *map(_row_of_units, machines), here]))
     return 0
+
+
+_HERE = "this computer: its processor, with batches run by ONNX Runtime"
 
 
 def _summary_of_units(machine: Machine) -> MachineJson:
