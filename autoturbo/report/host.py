@@ -317,7 +317,7 @@ def _course(trials: Sequence[TrialRecord], answer: HostAnswer | None) -> Any:
     bound = [] if answer is None else [(answer.seconds(answer.chosen) * factor,)]
     data = {
         "points": Columns.of("trial value at", points), "best": Columns.of("trial value", best),
-        "bound": Columns.of("value", bound),
+        "bound": Columns.of("value", bound), "spread": Columns.of("trial from to", ()),
     }  # fmt: skip
     return Chart("convergence", data, {"title": unit})
 

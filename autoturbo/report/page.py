@@ -178,8 +178,19 @@ def _speed_chart(facts: Facts, rows: Mapping[str, Measured], batch: int) -> Char
     tuned, least = TITLES["tuned"], facts.best.measurement.bound.seconds
     speeds = ((n, r.measurement.throughput, "tuned" if n == tuned else "other")
               for n, r in rows.items())  # fmt: skip
-    bound = Columns.of("speed", [(batch / least,)])
-    return Chart("speed", {"rows": Columns.of("who speed kind", speeds), "bound": bound})
+    return Chart("speed", {
+        "rows": Columns.of("who speed kind", speeds),
+        "intervals": Columns.of("who low high", _intervals(facts, tuned)),
+        "bound": Columns.of("speed", [(batch / least,)]),
+    })  # fmt: skip
+
+
+def _intervals(facts: Facts, name: str) -> list[tuple[str, float, float]]:
+    """Return the interval of the tuned schedule's speed, by a race against the heuristic's."""
+    race, base = facts.handed.race, facts.default and facts.default.measurement.throughput
+    if race is None or race.high is None or not base or not race.demonstrated:
+        return []
+    return [(name, base * race.low, base * race.high)]
 
 
 def _named(colours: Iterable[str]) -> list[str]:

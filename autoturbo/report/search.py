@@ -8,7 +8,7 @@ again, round by round, gives what it said then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class Convergence:
 
     Attributes:
         points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
+        spread: ``trial``, ``from``, ``to`` of those whose figures vary: two standard deviations of
+            one figure's noise either way.
         best: ``trial``, ``value``: the best so far, a line of steps.
         beyond: How many of the measured trials are drawn at the edge.
         improvements: How often a better one was found.
@@ -48,6 +50,7 @@ class Convergence:
     """
 
     points: Columns
+    spread: Columns
     best: Columns
     beyond: int
     improvements: int
@@ -72,9 +75,24 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
     note = "every best so far, and an even share"
     return Convergence(
         Columns.of("trial value at", drawn, _thinned(len(chosen), len(scored), "measured ", note)),
+        Columns.of("trial from to", _spread(trials, drawn)),
         Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)),
     )  # fmt: skip
+
+
+def _spread(
+    trials: Sequence[Trial], drawn: Iterable[tuple[int, float, float]]
+) -> Iterator[tuple[int, float, float]]:
+    """Give the ends of the noise of each figure that varies, where it is drawn."""
+    noises = {
+        trial.number: trial.outcome.noise
+        for trial in trials
+        if isinstance(trial.outcome, Measurement)
+    }
+    for number, _, at in drawn:
+        if noise := noises.get(number):
+            yield number, at * (1 - 2 * noise), at * (1 + 2 * noise)
 
 
 def _edge(scores: Sequence[float]) -> float:
@@ -98,7 +116,7 @@ def _thinned(shown: int, total: int, of: str = "", which: str = "") -> str:
 def convergence_chart(found: Convergence, objective: Objective, best: Measurement) -> Chart:
     """Return a chart of trials in order, the best so far, and the bound."""
     title, factor = UNITS[objective.name]
-    data = {"points": found.points, "best": found.best}
+    data = {"points": found.points, "spread": found.spread, "best": found.best}
     least = best.bound.seconds
     limit = {"latency": least, "throughput": (best.batch or 1) / least}.get(objective.name)
     bound = Columns.of("value", [] if limit is None else [(limit * factor,)])

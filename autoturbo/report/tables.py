@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autoturbo.registry import HEURISTIC
+from autoturbo.registry import HEURISTIC, HEURISTICS
 from autoturbo.report.units import (
     count,
     duration,
@@ -35,6 +35,7 @@ _COMPARISON = ("scheduler", "latency", "samples/s", "", "DDR traffic", "matrix u
 _TITLES = {
     "tvm": "tvm (TVM-like)",
     "default": HEURISTIC,
+    **dict.fromkeys(HEURISTICS, HEURISTIC),
     "best": "tuned",
 }
 

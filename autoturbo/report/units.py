@@ -10,7 +10,7 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from autoturbo.registry import HEURISTIC, SIMULATOR
+from autoturbo.registry import HEURISTIC, HEURISTICS, SIMULATOR
 
 if TYPE_CHECKING:
     from autoturbo.simulate.measurement import Measurement
@@ -113,7 +113,7 @@ def gain(latency_s: float | None, base_s: float | None) -> str:
 
 def versus(base: str | None) -> str:
     """Return the heading of a column of speed-ups over a scheduler."""
-    name = HEURISTIC if base == "default" else base
+    name = HEURISTIC if base in ("default", *HEURISTICS) else base
     return f"vs {name if name and len(name) <= len(HEURISTIC) else 'first row'}"
 
 

@@ -473,9 +473,10 @@ def _ended(one: _Point, store: Database) -> SweepPoint:
         why = "nothing fits" if one.failure is None else one.failure.message
         return SweepPoint(one.point.values, target, run.id if run else None, made, None, None, why)
     best = next(t for t in store.trials(fastest.id) if t.number == fastest.best_trial)
+    measured = fastest.handed_out.measurement if fastest.handed_out else best.outcome
     return SweepPoint(
         one.point.values, target, fastest.id, made,
-        best.outcome if isinstance(best.outcome, Measurement) else None, run.default_latency,
+        measured if isinstance(measured, Measurement) else None, run.default_latency,
         source=one.sources.get(best.number) if fastest is borrows else None,
     )  # fmt: skip
 

@@ -142,6 +142,25 @@ class Alike(Noisy):
         return 1.0
 
 
+class Slow(Noisy):
+    """A noisy board that takes an eighth of a second for a measurement."""
+
+    info = MeasurerInfo(repeats=5, warm_up=1, cost_s=0.12)
+
+    def run(self, built, repeats):
+        time.sleep(0.02 * repeats)
+        return super().run(built, repeats)
+
+
+class Leased(Noisy):
+    """A board that is there as long as the file that stands for its lease."""
+
+    def build(self, schedule):
+        if not os.path.exists("lease"):
+            raise ConnectionRefusedError("nobody answers at 127.0.0.1:47123")
+        return super().build(schedule)
+
+
 class Counter(Noisy):
     """A cycle counter: exact, and says nothing of it."""
 
@@ -237,6 +256,8 @@ NAMES = {
     "noisy": "Noisy",
     "alike": "Alike",
     "metered": "Metered",
+    "slow": "Slow",
+    "leased": "Leased",
     "counter": "Counter",
     "single": "Single",
     "constant": "Constant",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,43 @@ def test_one_lucky_figure_is_no_gain(cli: Cli) -> None:
     assert of_tune(line).gain == pytest.approx(line["confidence"]["gain"])
     shown = cli("show", line["run"]).out
     assert "looked better once, and not when measured again: trial" in shown
+
+
+def test_a_report_is_made_without_the_board(cli: Cli) -> None:
+    """From recorded figures, with intervals and without bytes that nobody told."""
+    (cli.folder / "lease").touch()
+    line = tuned(cli, "leased").object
+    (cli.folder / "lease").unlink()
+    for command in ("show", "explain", "trace", "report"):
+        assert cli(command, line["run"]).status == 0
+    page = re.sub(r"\s+", " ", next(cli.folder.glob("runs/*/report.html")).read_text())
+    told = line["confidence"]
+    assert f"{ratio(told['gain_low'])} to {ratio(told['gain_high'])} at 95 % confidence" in page
+    assert "measured again: raced " in page
+    assert "the same, to the bit" not in page
+    assert "where the time goes is simulated" in page
+    assert " 0 B" not in page.partition("<nav")[0]
+    assert '"intervals":{"who":{"of":["tuned"]' in page
+    shown = cli("show", line["run"]).out
+    assert [" - " in row for row in shown.splitlines() if row.startswith("tuned ")] == [True]
+    (file,) = cli.folder.glob("runs/*/schedule.json")
+    assert json.loads(file.read_text())["expected"]["ddr_bytes"] is None
+
+
+def test_the_heuristic_stands_in_one_row(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "--trials", "4", "--baselines", "graphturbo,tvm")
+    names = [row.split()[0] for row in ran.out.splitlines() if " us " in row and "kB" in row]
+    assert names == ["tvm", "heuristic", "tuned"]
+    line = cli("--json", "tune", MODEL, "--trials", "4", "--baselines", "graphturbo,tvm").object
+    assert line["baselines"]["graphturbo"] == line["default"]
+
+
+@pytest.mark.full
+def test_a_race_has_its_share_of_a_time_budget(cli: Cli) -> None:
+    """A third of the time is kept back for it, and it makes do with what is left."""
+    words = ("tune", MODEL, "--measurer", "slow", "--baselines", "tvm", "--time-budget", "25s")
+    began = time.monotonic()
+    line = cli("--json", *words).object
+    assert time.monotonic() - began < 32
+    assert line["confidence"]["gain_low"] is not None
+    assert line["trials"] > 4

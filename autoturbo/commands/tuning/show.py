@@ -93,7 +93,7 @@ def knob_lines(knobs: Knobs) -> list[str]:
         text = " ".join(f"{name}={value}" for name, value in override.items() if name != "layer")
         kinds.setdefault(text, []).append(override["layer"])
     model = " ".join(f"{name}={json.dumps(value)}" for name, value in values.items())
-    lines = [model.replace('"', "") or "as the published heuristic"]
+    lines = [model.replace('"', "") or "as the heuristic"]
     for text, layers in kinds.items():
         more = f" and {len(layers) - 1} more" if layers[1:] else ""
         lines.append(f"{layers[0]}{more}: {text}")
