@@ -165,6 +165,13 @@ def test_a_server_that_cannot_be_reached_from_here_is_not_watched(
         assert (watch.lost, watch.leaving_s, caplog.messages) == (None, None, [])
 
 
+def test_a_process_without_a_node_misses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watching(monkeypatch, [Machines(), Machines([HEAD])], [None]) as watch:
+        wait_for(lambda: watch.machines.nodes == [HEAD])
+        time.sleep(0.1)
+        assert watch.lost is None
+
+
 def test_questions_that_fail_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with watching(monkeypatch, [Machines([HEAD], here=HERE)], [None]) as watch:
         asked = threading.Event()

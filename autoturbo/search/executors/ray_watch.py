@@ -166,6 +166,7 @@ class ClusterWatch:
 
     def __init__(self, servers: Mapping[str, tuple[str, int]]) -> None:
         self.machines = look()
+        self._here = self.machines.here is not None  # a client's program has no node
         self.lost: str | None = None
         self._ended = threading.Event()
         reached = [name for name, address in servers.items() if silence_of(address) is None]
@@ -204,7 +205,7 @@ class ClusterWatch:
             return  # the question would block, even the end of this process
         with suppress(Exception):  # Ray raises whatever it likes while it is being left
             self.machines = look()
-            if self.machines.here is None:
+            if self._here and self.machines.here is None:
                 self._give_up(f"{NODE} has died")
 
     def _try(self, server: _Server) -> None:
