@@ -595,6 +595,12 @@ def test_a_lost_cluster_ends_a_run_at_once() -> None:
         executor.close()
 
 
+@pytest.mark.parametrize("resource", ["CPU", "GPU", "memory", "object_store_memory"])
+def test_a_resource_of_rays_own_is_refused(resource: str) -> None:
+    with pytest.raises(UsageError, match=f"--ray-resource: {resource} is a resource of Ray's own"):
+        RayExecutor("local", resource=resource)
+
+
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as raised:

@@ -94,16 +94,23 @@ def test_a_run_whose_head_dies_is_resumed_with_the_same_bytes(
     assert schedule(there) == schedule(here)
 
 
-def test_a_ray_of_our_own_that_dies_is_told_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("killed", "said"),
+    [
+        ("gcs_server", "the Ray that was started for this run has died: "),
+        ("raylet", "Ray's node of this machine has died: "),
+    ],
+)
+def test_a_ray_of_our_own_that_dies_is_told_of(tmp_path: Path, killed: str, said: str) -> None:
     folder = tmp_path / "own"
     process = command(folder, *TUNE, "--ray", "--jobs", "1")
     wait_for_trials(process, folder)
     (server,) = [
         pid for pid in descendants(process.pid)
-        if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(killed.encode())
     ]  # fmt: skip
     os.kill(server, signal.SIGKILL)
-    resume = died(process, "the Ray that was started for this run has died: ")
+    resume = died(process, said)
     assert resume[2:] == ["--ray", "local", "--jobs", "1"]
     assert ended(command(folder, *resume))[0] == 0
 

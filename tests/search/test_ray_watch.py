@@ -17,6 +17,7 @@ from autoturbo.search.executors.ray_watch import ClusterWatch, Machines, Silence
 
 HEAD = {"node:10.0.0.1": 1.0, "memory": 1e9, "object_store_memory": 1e8}
 BOARDS = {"CPU": 2.0, "board": 3.0, "accelerator_type:A": 1.0}
+HERE = ("10.0.0.1", 6379)
 REFUSED = Silence("Connection refused")
 LATE = Silence("no answer within 0.2 s", hung=True)
 
@@ -105,7 +106,7 @@ def watching(
     """A watch of a cluster that looks as told, and in the end always as told last."""
     monkeypatch.setattr(ray_watch, "look", lambda: seen.pop(0) if seen[1:] else seen[0])
     monkeypatch.setattr(ray_watch, "silence_of", lambda _: tries.pop(0) if tries[1:] else tries[0])
-    watch = ClusterWatch("Ray's head", ("127.0.0.1", 1))
+    watch = ClusterWatch({"Ray's head": ("127.0.0.1", 1)})
     try:
         yield watch
     finally:
@@ -124,7 +125,7 @@ def test_a_dead_head_is_told_of_once(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING),
-        watching(monkeypatch, [Machines()], [None, REFUSED, None, REFUSED]) as watch,
+        watching(monkeypatch, [Machines(here=HERE)], [None, REFUSED, None, REFUSED]) as watch,
     ):
         assert (watch.lost, watch.leaving_s) == (None, None)
         wait_for(lambda: watch.lost is not None)
@@ -136,7 +137,10 @@ def test_a_dead_head_is_told_of_once(
 def test_a_hung_head_does_not_end_a_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), watching(monkeypatch, [Machines()], [LATE]) as watch:
+    with (
+        caplog.at_level(logging.WARNING),
+        watching(monkeypatch, [Machines(here=HERE)], [None, LATE]) as watch,
+    ):
         wait_for(lambda: bool(caplog.messages))
         time.sleep(0.2)
         assert (watch.lost, watch.leaving_s) == (None, 0.0)
@@ -146,15 +150,30 @@ def test_a_hung_head_does_not_end_a_run(
 def test_machines_come_and_the_node_of_this_process_goes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = [Machines([HEAD]), Machines([HEAD, BOARDS]), Machines([BOARDS], here=False)]
+    seen = [Machines([HEAD], here=HERE), Machines([HEAD, BOARDS], here=HERE), Machines([BOARDS])]
     with caplog.at_level(logging.WARNING), watching(monkeypatch, seen, [None]) as watch:
         wait_for(lambda: watch.lost is not None)
         assert watch.lost == "Ray's node of this machine has died"
         assert watch.machines.nodes == [BOARDS]
 
 
+def test_a_server_that_cannot_be_reached_from_here_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watching(monkeypatch, [Machines(here=HERE)], [REFUSED]) as watch:
+        time.sleep(0.2)
+        assert (watch.lost, watch.leaving_s, caplog.messages) == (None, None, [])
+
+
+def test_a_process_without_a_node_misses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watching(monkeypatch, [Machines(), Machines([HEAD])], [None]) as watch:
+        wait_for(lambda: watch.machines.nodes == [HEAD])
+        time.sleep(0.1)
+        assert watch.lost is None
+
+
 def test_questions_that_fail_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with watching(monkeypatch, [Machines([HEAD])], [None]) as watch:
+    with watching(monkeypatch, [Machines([HEAD], here=HERE)], [None]) as watch:
         asked = threading.Event()
 
         def failing() -> Machines:
@@ -164,5 +183,5 @@ def test_questions_that_fail_are_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(ray_watch, "look", failing)
         assert asked.wait(20)
         assert (watch.lost, watch.machines.nodes) == (None, [HEAD])
-        monkeypatch.setattr(ray_watch, "look", lambda: Machines([BOARDS]))
+        monkeypatch.setattr(ray_watch, "look", lambda: Machines([BOARDS], here=HERE))
         wait_for(lambda: watch.machines.nodes == [BOARDS])

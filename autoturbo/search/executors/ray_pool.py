@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from autoturbo.errors import ExecutorError
+from autoturbo.errors import ExecutorError, Location, UsageError
 from autoturbo.search.executors.base import (
     Answer,
     MakeEvaluator,
@@ -41,6 +41,9 @@ from autoturbo.simulate.outcomes import late
 
 _LOOK_S = 1.0
 """Seconds between looks at whether actors are overdue, the cluster has grown or its head died."""
+
+_OWN_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
+"""Names that Ray takes for no resource of the user's."""
 
 _SAY_S = 5.0
 """Seconds without any actor after which it is said what is waited for."""
@@ -119,6 +122,10 @@ class RayExecutor:
         runtime_env: Mapping[str, Any] | None = None,
         resource: str | None = None,
     ) -> None:
+        if resource in _OWN_RESOURCES:
+            message = f"{resource} is a resource of Ray's own, each worker has a CPU"
+            hint = "name one that 'ray start --resources' has given"
+            raise UsageError(message, Location(field="--ray-resource"), hint)
         self._session = connect(address, jobs, runtime_env, resource)
         import ray
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from autoturbo.errors import ExecutorError, Location, UsageError
 from autoturbo.search.executors import watchdog
-from autoturbo.search.executors.ray_watch import ClusterWatch
+from autoturbo.search.executors.ray_watch import NODE, ClusterWatch, look
 
 LOCAL = "local"
 """The address that means: start a Ray of our own on this machine."""
@@ -133,18 +133,19 @@ def watch(address: str | None) -> ClusterWatch:
         address: As it was given to :func:`connect`.
 
     Returns:
-        The watch; where Ray does not say where its head is, one that looks at its machines alone.
+        The watch of its head, and of its node on this machine.
     """
     import ray
 
-    client = str(address).startswith(_CLIENT)  # its port is what this process talks to
-    with suppress(Exception):  # Ray may not know
-        head = str(address) if client else ray.get_runtime_context().gcs_address
-        host, port = _host_and_port(head)
-        local = address in (None, "", LOCAL)
-        name = "the Ray that was started for this run" if local else f"Ray's head at {address}"
-        return ClusterWatch(name, (host, port))
-    return ClusterWatch("Ray's head", None)
+    if str(address).startswith(_CLIENT):  # its port is all that this process talks to
+        return ClusterWatch({f"Ray's head at {address}": _host_and_port(str(address))})
+    local = address in (None, "", LOCAL)
+    name = "the Ray that was started for this run" if local else f"Ray's head at {address}"
+    servers: dict[str, tuple[str, int]] = {}
+    with suppress(Exception):  # a client that its program has connected may not know
+        servers[name] = _host_and_port(ray.get_runtime_context().gcs_address)
+        servers |= {NODE: here} if (here := look().here) else {}
+    return ClusterWatch(servers)
 
 
 def _leave(within_s: float | None) -> None:

@@ -14,11 +14,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from autoturbo.errors import UsageError, did_you_mean
 
 LOG = logging.getLogger("autoturbo")
+
+NODE = "Ray's node of this machine"
+"""What the node is called that this process is connected to."""
 
 _EVERY_S = 1.0
 """Seconds between two tries of the head's port, and between two looks at the machines."""
@@ -48,12 +52,12 @@ class Machines:
     Attributes:
         nodes: Resources of each node that lives.
         free: Resources of all nodes that nobody has taken.
-        here: Whether the node that this process is connected to lives.
+        here: The host and port of the node that this process is connected to, while it lives.
     """
 
     nodes: Sequence[Mapping[str, float]] = ()
     free: Mapping[str, float] = field(default_factory=dict)
-    here: bool = True
+    here: tuple[str, int] | None = None
 
     def places(self, takes: Sequence[str]) -> int:
         """Return how many workers find a place, each of which takes one of some resources."""
@@ -87,10 +91,9 @@ def look() -> Machines:
     ray: Any = importlib.import_module("ray")  # most of it is not annotated
     nodes = [node for node in ray.nodes() if node["Alive"]]
     mine = ray.get_runtime_context().get_node_id()
+    ports = {n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in nodes}
     return Machines(
-        [node["Resources"] for node in nodes],
-        ray.available_resources(),
-        any(node["NodeID"] == mine for node in nodes),
+        [node["Resources"] for node in nodes], ray.available_resources(), ports.get(mine)
     )
 
 
@@ -124,26 +127,52 @@ def silence_of(address: tuple[str, int]) -> Silence | None:
     return None
 
 
+@dataclass(eq=False)
+class _Server:
+    """A server of Ray's.
+
+    Attributes:
+        name: In what is said.
+        address: Its host and port.
+        silences: Why the last tries failed, those in a row.
+    """
+
+    name: str
+    address: tuple[str, int]
+    silences: list[Silence] = field(default_factory=list)
+
+    def ask(self) -> None:
+        """Try the server once."""
+        silence = silence_of(self.address)
+        self.silences = [*self.silences, silence] if silence else []
+
+    @property
+    def hung(self) -> bool:
+        """Return whether it takes connections and says nothing; what refuses them is dead."""
+        return any(one.hung for one in self.silences[-_FAILURES:])
+
+
 class ClusterWatch:
     """Watches a cluster until it is closed.
 
     Args:
-        name: The head's name in what is said.
-        address: Its host and port; None where they are not known.
+        servers: Hosts and ports of the servers that this process needs, by what they are called,
+            the head first; those that cannot be reached from here are left out.
 
     Attributes:
         machines: What the cluster had a moment ago.
         lost: Why it is given up; None while it is not.
     """
 
-    def __init__(self, name: str, address: tuple[str, int] | None) -> None:
+    def __init__(self, servers: Mapping[str, tuple[str, int]]) -> None:
         self.machines = look()
+        self._here = self.machines.here is not None  # a client's program has no node
         self.lost: str | None = None
-        self._name, self._address = name, address
-        self._ended, self._silent = threading.Event(), list[Silence]()
-        self._threads = [self._repeated(self._look)]
-        if address is not None:
-            self._threads.append(self._repeated(self._try))
+        self._ended = threading.Event()
+        reached = [name for name, address in servers.items() if silence_of(address) is None]
+        self._servers = [_Server(name, servers[name]) for name in reached]
+        tries = [partial(self._try, server) for server in self._servers]
+        self._threads = [self._repeated(self._look), *map(self._repeated, tries)]
 
     @property
     def leaving_s(self) -> float | None:
@@ -151,14 +180,15 @@ class ClusterWatch:
 
         Leaving a head that is hung, Ray waits for ever.
         """
-        if self._silent and self._silent[-1].reason == _LATE:
+        silent = [server for server in self._servers if server.silences]
+        if any(server.silences[-1].reason == _LATE for server in silent):
             return 0.0
-        return _LEAVE_S if self._silent else None
+        return _LEAVE_S if silent else None
 
     def close(self) -> None:
-        """End its threads; one that waits for an answer is left to itself."""
+        """End its threads; those that wait for an answer are left to themselves."""
         self._ended.set()
-        for thread in () if self._silent else self._threads:
+        for thread in self._threads if self.leaving_s is None else ():
             thread.join(_PATIENCE_S)
 
     def _repeated(self, step: Callable[[], None]) -> threading.Thread:
@@ -171,23 +201,23 @@ class ClusterWatch:
         return thread
 
     def _look(self) -> None:
-        if self._address and silence_of(self._address):
+        if any(silence_of(server.address) for server in self._servers):
             return  # the question would block, even the end of this process
         with suppress(Exception):  # Ray raises whatever it likes while it is being left
             self.machines = look()
-            if not self.machines.here:
-                self._give_up("Ray's node of this machine has died")
+            if self._here and self.machines.here is None:
+                self._give_up(f"{NODE} has died")
 
-    def _try(self) -> None:
-        """Try the head: who refuses connections is dead, who takes them may be busy."""
-        silence = silence_of(self._address) if self._address else None
-        self._silent = [*self._silent, silence] if silence else []
-        if len(self._silent) < _FAILURES or silence is None:
+    def _try(self, server: _Server) -> None:
+        """Try a server; who refuses connections is dead, who takes them may be busy."""
+        server.ask()
+        if len(server.silences) < _FAILURES:
             return
-        if not any(one.hung for one in self._silent[-_FAILURES:]):
-            self._give_up(f"{self._name} has died: {silence.reason}")
-        elif len(self._silent) == _FAILURES:
-            LOG.warning("%s is hung; the run goes on while its workers do", self._name)
+        if not server.hung:
+            first = next(one for one in self._servers if one.silences)  # a node dies with its head
+            self._give_up(f"{first.name} has died: {first.silences[-1].reason}")
+        elif len(server.silences) == _FAILURES:
+            LOG.warning("%s is hung; the run goes on while its workers do", server.name)
 
     def _give_up(self, why: str) -> None:
         if self.lost is None and not self._ended.is_set():
