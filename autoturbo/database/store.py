@@ -403,7 +403,8 @@ class Database:
         """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
-        and of one schedule the record of more checks passed. One that is not believed is replaced.
+        and of one schedule the record of more checks passed. What a run has handed out before goes:
+        where measurements vary, its last race knows better. One that is not believed goes too.
 
         Args:
             best: The schedule.
@@ -415,7 +416,12 @@ class Database:
         Raises:
             MeasurerError: A measurement that no record may hold.
         """
+        where, values = _where(best.key.as_dict())
         with self._writing() as connection:
+            own = [old for old in self._matching(connection, best.key.as_dict())
+                   if old.run == best.run]  # fmt: skip
+            if own and (own[0].trial, own[0].measurement) != (best.trial, best.measurement):
+                connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return put_best(connection, best, Location(self.path), simulate)
 
     def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:

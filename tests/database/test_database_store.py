@@ -240,9 +240,9 @@ def test_any_runs_come_back(tmp_path: Path, given_runs: list[Any]) -> None:
 
 
 def test_the_faster_schedule_stays(database: Database) -> None:
-    assert database.put_best(samples.best(0.02))
+    assert database.put_best(samples.best(0.02, run="aa01"))
     assert database.put_best(samples.best(0.01))
-    assert not database.put_best(samples.best(0.03))
+    assert not database.put_best(samples.best(0.03, run="aa02"))
     assert not database.put_best(samples.best(0.01))
     assert database.best() == (samples.best(0.01),)
 
