@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from autoturbo.database import exchange, merging, tables
-from autoturbo.database.checking import Simulate, doubt, put_best, structure
+from autoturbo.database.checking import Simulate, doubt, hand_out_best, structure
 from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
 from autoturbo.database.records import (
     DERIVED,
@@ -403,8 +403,8 @@ class Database:
         """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
-        and of one schedule the record of more checks passed. What a run has handed out before goes:
-        where measurements vary, its last race knows better. One that is not believed goes too.
+        and of one schedule the record of more checks passed. What the same
+        run has handed out before is replaced, and what is not believed.
 
         Args:
             best: The schedule.
@@ -416,13 +416,8 @@ class Database:
         Raises:
             MeasurerError: A measurement that no record may hold.
         """
-        where, values = _where(best.key.as_dict())
         with self._writing() as connection:
-            own = [old for old in self._matching(connection, best.key.as_dict())
-                   if old.run == best.run]  # fmt: skip
-            if own and (own[0].trial, own[0].measurement) != (best.trial, best.measurement):
-                connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
-            return put_best(connection, best, Location(self.path), simulate)
+            return hand_out_best(connection, best, Location(self.path), simulate)
 
     def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:
         """Record that the best schedule passed checks, unless it is known to have passed more.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autoturbo.database import tables
-from autoturbo.database.checking import put_best
+from autoturbo.database.checking import hand_out_best
 from autoturbo.database.formats import TABLES, decode, encode, merge, row_of
 from autoturbo.database.records import BestSchedule, Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -143,7 +143,7 @@ class Waiting:
                         refused = [(info.id, one.trial) for one in info.refused]
                         connection.executemany(_WITHDRAW, refused)
                     case BestSchedule() as best:
-                        put_best(connection, best, at, None)
+                        hand_out_best(connection, best, at, None)
                     case record:
                         merge(connection, record, at)
 
