@@ -289,10 +289,8 @@ def _best_disagrees(connection: sqlite3.Connection, best: BestSchedule) -> str:
         return ""
     if trial.knobs != best.knobs:
         return f"knobs: not those of trial {trial.number} of run {trial.run}"
-    if isinstance(run, RunInfo) and run.handed_out and not disagreement(connection, run):
-        found = run.handed_out
-        if (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency):
-            return ""
+    if _is_handed_out(run, best) and not disagreement(connection, run):
+        return ""
     return _differs(best.measurement, trial)
 
 
@@ -327,10 +325,25 @@ def simulated_otherwise(latency: float, again: Outcome) -> str:
     )
 
 
+def _replaced(connection: sqlite3.Connection, best: BestSchedule) -> bool:
+    connection.execute(TABLES[BestSchedule].put, row_of(best))
+    return True
+
+
+def _is_handed_out(run: Record | None, best: BestSchedule) -> bool:
+    """Return whether a run says that it handed this out, measured as the record says."""
+    found = run.handed_out if isinstance(run, RunInfo) else None
+    if found is None:
+        return False
+    return (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency)
+
+
 def put_best(
     connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
 ) -> bool:
     """Keep the better one of a best schedule and the recorded one, if that is believed.
+
+    Of two of one run the one that it has handed out last is kept, whatever it takes.
 
     Args:
         connection: To the database, in a transaction.
@@ -344,10 +357,31 @@ def put_best(
     old = there(connection, BestSchedule, *astuple(best.key))
     if not isinstance(old, BestSchedule):
         return merge(connection, best, at)
+    if old.run == best.run and (old.trial, old.measurement) != (best.trial, best.measurement):
+        run = there(connection, RunInfo, best.run)
+        if _is_handed_out(run, best) != _is_handed_out(run, old):
+            return _replaced(connection, best) if _is_handed_out(run, best) else False
     if doubt(connection, old) or (simulate is not None and simulate(old, None)):
+        return _replaced(connection, best)
+    return merge(connection, best, at)
+
+
+def hand_out_best(
+    connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
+) -> bool:
+    """Keep the best schedule that a run hands out now, in place of what it has handed out before.
+
+    Where measurements vary, its last race knows better, whatever the latencies.
+
+    Returns:
+        As :func:`put_best`, of the same arguments.
+    """
+    old = there(connection, BestSchedule, *astuple(best.key))
+    own = old if isinstance(old, BestSchedule) and old.run == best.run else best
+    if (own.trial, own.measurement) != (best.trial, best.measurement):
         connection.execute(TABLES[BestSchedule].put, row_of(best))
         return True
-    return merge(connection, best, at)
+    return put_best(connection, best, at, simulate)
 
 
 def hand_out_best(

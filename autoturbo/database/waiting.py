@@ -52,7 +52,10 @@ class Place:
         return _identity(self._path) != self._opened
 
     def forsake(self) -> None:
-        """Remove the log of the file that is gone: whoever opens another one would apply it."""
+        """Remove the log of the file that is gone.
+
+        Whoever opens the file that took its place would apply it to that.
+        """
         for name, identity in self._logs.items():
             if identity is not None and _identity(name) == identity:
                 with suppress(OSError):

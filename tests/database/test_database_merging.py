@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import sqlite3
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autoturbo
-from autoturbo.database import Counts, Database
+from autoturbo.database import Counts, Database, HandedOut
 from autoturbo.database.formats import encode, merge
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -139,6 +140,25 @@ def test_runs_that_name_one_another_do_so_under_their_new_ids(tmp_path: Path) ->
         database.take_in(tmp_path / "theirs.db")
         assert database.run("bb00").settings["call"] == "aa00-2"
         assert database.run("cc00").settings["borrows"]["run"] == "aa00-2"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_one_run_what_it_handed_out_last_stays(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Where measurements vary, a race after a resume may find another trial, which takes longer."""
+    found = [samples.trial(n) for n in range(2)]
+    noisy = [dataclasses.replace(t, outcome=samples.measurement(0.01, noise=0.1)) for t in found]
+    for number, latency in enumerate((0.008, 0.012)):
+        figure = samples.measurement(latency, noise=0.1)
+        handed = HandedOut(number, 1 + number, figure, varies=True)
+        info = samples.run_info(handed_out=handed, settings={"measurer": "noisy"}, state="done")
+        knobs = noisy[number].knobs
+        best = samples.best(latency, trial=number, knobs=knobs, measurement=figure)
+        made(tmp_path / f"{number}.db", [info, *noisy[: number + 1], best])
+    with Database.open(tmp_path / "all.db") as database:
+        for number in order:
+            assert database.take_in(tmp_path / f"{number}.db").findings == ()
+        (kept,) = database.best()
+        assert (kept.trial, kept.measurement.latency) == (1, 0.012)
 
 
 def test_a_trial_without_its_run_that_is_another_one_is_left_out(tmp_path: Path) -> None:
