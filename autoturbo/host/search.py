@@ -298,7 +298,8 @@ class HostSearch:
         """Take note of what an earlier part of the run has tried."""
         for trial in self.ledger.trials:
             plan = trial.knobs.host
-            if plan is None or plan in self._known:
+            operators = len(self.stopwatch.model.graph.operators)
+            if plan is None or plan in self._known or plan.fault(operators, self.batch):
                 continue
             seconds = self._seconds(plan)
             self.history.append(Timed(plan, seconds, trial.number))
