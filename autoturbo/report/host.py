@@ -226,7 +226,8 @@ def differences_of(base: HostPlan, plan: HostPlan) -> Iterator[str]:
     samples = [sorted({part.samples for part in one.subgraphs}) for one in (base, plan)]
     if samples[0] != samples[1]:
         before, after = (", ".join(map(str, one)) for one in samples)
-        yield f"{after} samples at once, not {before}"
+        what = "sample" if samples[1] == [1] else "samples"
+        yield f"{after} {what} at once, not {before}"
     if len(plan.subgraphs) != len(base.subgraphs):
         count = counted(len(plan.subgraphs), "sub-graph")
         yield f"{count}, not {len(base.subgraphs)}"
