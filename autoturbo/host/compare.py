@@ -134,6 +134,13 @@ class HostComparison:
         return CONTROL in self.seconds
 
     @property
+    def is_sound(self) -> bool:
+        """Return whether each plan has figures, in as many rounds as the others."""
+        counts = {len(taken) for taken in self.seconds.values()}
+        whole = WHOLE in self.seconds and all(min(s, default=0) > 0 for s in self.seconds.values())
+        return whole and (not self.made or len(counts) == 1)
+
+    @property
     def rounds(self) -> int:
         """Return how many rounds there were."""
         return len(self.seconds[CONTROL]) if self.made else 0

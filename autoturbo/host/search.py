@@ -172,7 +172,7 @@ class HostSearch:
     def best_loop(self) -> HostPlan:
         """Return the fastest loop over equal shares of the batch: any workers and threads."""
         for plan in self._loops():
-            self.told("timing loops", len(self.ledger.trials), None)
+            self.told("timing loops", len(self.ledger.trials), self.fastest())
             if not self._is_late(_LOOPS):
                 self._seconds(plan)
         able = [plan for plan in self._loops() if self._is_able(plan)]
@@ -249,7 +249,7 @@ class HostSearch:
         for samples in self.sizes:
             if samples * layout[0] > self.batch or self._is_late():
                 break
-            self.told("timing parts", len(self.ledger.trials), None)
+            self.told("timing parts", len(self.ledger.trials), self.fastest())
             subgraph = HostSubGraph(part.start, part.stop, samples)
             plan = HostPlan((subgraph,), samples, workers=layout[0], threads=layout[1])
             before = self.ledger.part_seconds(plan)
@@ -289,7 +289,7 @@ class HostSearch:
         kept_back = self._kept_back[0] if share == 1 else 0.0
         if self._is_late(share, of=_RACE * figure_s(self._known[plans[0]]) - kept_back):
             return plans
-        self.told("measuring the best again", len(self.ledger.trials), self.best())
+        self.told("measuring the best again", len(self.ledger.trials), self.fastest())
         known = {i: self._known[plan] for i, plan in enumerate(plans)}
         first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), known)
         return [plans[first], *(plan for plan in plans if plan != plans[first])]
@@ -298,7 +298,8 @@ class HostSearch:
         """Take note of what an earlier part of the run has tried."""
         for trial in self.ledger.trials:
             plan = trial.knobs.host
-            if plan is None or plan in self._known:
+            operators = len(self.stopwatch.model.graph.operators)
+            if plan is None or plan in self._known or plan.fault(operators, self.batch):
                 continue
             seconds = self._seconds(plan)
             self.history.append(Timed(plan, seconds, trial.number))
@@ -325,7 +326,7 @@ class HostSearch:
             if math.isfinite(seconds):
                 model.learn(choice, seconds)
             self.history.append(Timed(plan, seconds, self.ledger.number(plan)))
-            self.told("", len(self.ledger.trials), self.best())
+            self.told("", len(self.ledger.trials), self.fastest())
 
     def _is_over(self) -> bool:
         """Return whether enough was tried, or the time is up."""
@@ -338,3 +339,11 @@ class HostSearch:
         """Return the best trial so far."""
         able = (one for one in self.history if math.isfinite(one.seconds))
         return min(able, key=lambda one: one.seconds, default=None)
+
+    def fastest(self) -> Timed | None:
+        """Return the fastest plan so far, baselines among them."""
+        able = [plan for plan in self._known if self._is_able(plan)]
+        if not able:
+            return None
+        plan = min(able, key=self._known.__getitem__)
+        return Timed(plan, self._known[plan], self.ledger.number(plan))

@@ -106,7 +106,7 @@ def find_plan(
         plans[TUNED], lengths[TUNED] = best[0], taken  # no baseline: these are not tried again
 
     def compared(turn: int, rounds: int) -> None:
-        told(f"comparing {turn + 1}/{rounds}", len(ledger.trials), search.best())
+        told(f"comparing {turn + 1}/{rounds}", len(ledger.trials), search.fastest())
 
     deadline = budget.deadline - max(lengths.values())  # the check of outputs is one more run
     found = compare_plans(stopwatch, plans, compared, lengths, deadline)

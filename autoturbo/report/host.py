@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from autoturbo.host.files import HostSchedule
 from autoturbo.report.lines import View
 from autoturbo.report.units import capacity, counted, duration, many, percent, ratio
 from autoturbo.schedule.host_plan import LOOP, PLANS, TUNED, WHOLE, HostPlan, HostSubGraph
+from autoturbo.schema import InvalidError, checked, form_of
 from autoturbo.simulate.measurement import Failure
 from autoturbo.statistics import Gain
 
@@ -65,7 +66,7 @@ class HostAnswer:
 
     @staticmethod
     def of_run(info: RunInfo, trials: Sequence[TrialRecord]) -> HostAnswer | None:
-        """Return what a run has handed out; None before it has."""
+        """Return what a run has handed out; None before it has, or where the record is no good."""
         handed = info.handed_out
         if handed is None:
             return None
@@ -73,11 +74,13 @@ class HostAnswer:
         numbers = {name: handed.entrants[name] for name in PLANS if name in handed.entrants}
         plans = {n: plan for n, number in numbers.items() if (plan := known.get(number))}
         chosen = next((n for n, number in numbers.items() if number == handed.trial), "")
-        if chosen not in plans:
+        if chosen not in plans or not _fit(plans.values(), info.batch):
             return None
         measured = {chosen: handed.measurement, **handed.baselines}
         order = [name for name in (*PLANS, CONTROL) if name in measured]
         comparison = HostComparison({name: measured[name].samples for name in order})
+        if not comparison.is_sound or not set(plans) <= set(comparison.seconds):
+            return None
         agreed = handed.measurement.batch is not None
         return HostAnswer(info.model, info.batch, agreed, chosen, plans, comparison)
 
@@ -140,6 +143,21 @@ class HostAnswer:
             )
         none = "none on this computer: nothing is demonstrably faster than the whole batch"
         return shown or [none]
+
+
+def _fit(plans: Iterable[HostPlan], batch: int) -> bool:
+    """Return whether plans are of one model with a batch."""
+    ends = {plan.subgraphs[-1].stop if plan.subgraphs else 0 for plan in plans}
+    return len(ends) == 1 and not any(plan.fault(max(ends), batch) for plan in plans)
+
+
+def cpu_of(info: RunInfo) -> Cpu | None:
+    """Return the processor of a run; None where its record has none."""
+    try:
+        form: dict[str, Any] = checked(form_of(Cpu), info.settings.get("target_description"))
+    except InvalidError:
+        return None
+    return Cpu(**form)
 
 
 def interval(gain: Gain) -> str:
@@ -208,7 +226,8 @@ def differences_of(base: HostPlan, plan: HostPlan) -> Iterator[str]:
     samples = [sorted({part.samples for part in one.subgraphs}) for one in (base, plan)]
     if samples[0] != samples[1]:
         before, after = (", ".join(map(str, one)) for one in samples)
-        yield f"{after} samples at once, not {before}"
+        what = "sample" if samples[1] == [1] else "samples"
+        yield f"{after} {what} at once, not {before}"
     if len(plan.subgraphs) != len(base.subgraphs):
         count = counted(len(plan.subgraphs), "sub-graph")
         yield f"{count}, not {len(base.subgraphs)}"
@@ -250,7 +269,7 @@ SUBGRAPH_HEADERS: Final = (
 
 def _title(part: HostSubGraph, names: Sequence[str]) -> str:
     """Return the operators of a sub-graph, by the names of the first and the last."""
-    if not names:
+    if part.stop > len(names):
         return f"operators {part.first} to {part.stop - 1}"
     first, last = names[part.first], names[part.stop - 1]
     return first if part.stop - part.first == 1 else f"{first} to {last}"
@@ -290,11 +309,11 @@ def host_page(
     if answer is not None:
         charts["compared"] = _compared(answer)
     failed = sum(isinstance(trial.outcome, Failure) for trial in trials)
-    known = info.settings.get("target_description")
+    cpu = cpu_of(info)
     shown = {
         "info": info, "state": state, "trials": trials, "answer": answer, "charts": charts,
         "failed": failed, "headers": HEADERS,
-        "cpu": described(Cpu(**known)) if known else "not recorded",
+        "cpu": "not recorded" if cpu is None else described(cpu),
         "steps": [] if answer is None else [step.sentence for step in steps(answer)],
     }  # fmt: skip
     return drawn("host.html", shown)

@@ -14,6 +14,7 @@ from onnx import helper
 
 import autoturbo
 from autoturbo.database import Database
+from autoturbo.database.formats import canonical
 from autoturbo.errors import ScheduleFileError, UsageError
 from autoturbo.host import compare, tuning
 from autoturbo.host.compare import Stopwatch
@@ -119,7 +120,8 @@ def test_resume_goes_on_where_a_run_stopped(faked: Cli, monkeypatch: pytest.Monk
     with Database.open(cli.folder / "autoturbo.db") as database:
         before, parts = database.trials(run), database.counts().kernels
     assert parts
-    assert cli("resume", run, "--trials", "4").status == 0
+    assert cli("resume", run, "--trials", "4", "-o", "mine.json").status == 0
+    assert (cli.folder / "mine.json").read_text() == schedule_of(cli).read_text()
     with Database.open(cli.folder / "autoturbo.db") as database:
         after = database.trials(run)
         assert after[:made] == before
@@ -172,6 +174,30 @@ def test_a_run_moves_to_another_database(faked: Cli) -> None:
     assert cli("show", run, "--db", "other.db").out == shown
     with Database.open(cli.folder / "other.db") as database:
         assert not database.best()
+
+
+def test_a_record_that_makes_no_sense_is_no_comparison(faked: Cli) -> None:
+    """Records come from elsewhere: rounds that are not alike, plans of other models."""
+    run = faked("--json", *TUNE).object["run"]
+    assert faked("db", "export", "runs.jsonl").status == 0
+    lines = [json.loads(line) for line in (faked.folder / "runs.jsonl").read_text().splitlines()]
+    short, other, strange = (json.loads(json.dumps(lines)) for _ in range(3))
+    (info,) = (line for line in short if line["kind"] == "run")
+    info["handed_out"]["measurement"]["samples"].pop()
+    for line in other:
+        if line["kind"] == "trial":
+            line["knobs"]["host"]["subgraphs"][0]["first"] = 1
+    (info,) = (line for line in strange if line["kind"] == "run")
+    info["settings"]["target_description"] = {"cores": 2}
+    for number, forged in enumerate((short, other, strange)):
+        name = f"forged{number}"
+        text = "".join(canonical(line) + "\n" for line in forged)
+        (faked.folder / f"{name}.jsonl").write_text(text)
+        database = ("--db", f"{name}.db")
+        assert faked("db", "import", f"{name}.jsonl", *database).status == 0
+        assert faked("show", run, *database).status == 0
+        assert faked("report", run, "-o", f"{name}.html", *database).status == 0
+        assert faked("explain", run, *database).status == (0 if forged is strange else 2)
 
 
 @pytest.mark.parametrize(

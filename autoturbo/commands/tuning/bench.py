@@ -23,6 +23,7 @@ from autoturbo.commands.loading import (
     load_given,
     model_file,
     model_of_run,
+    model_path_of_run,
     outputs_of,
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
@@ -176,6 +177,8 @@ def tune_on_host(options: argparse.Namespace, console: Console) -> int:
                 options, began=began, on_progress=line, on_begin=_telling(console, options.db)
             )
             kept = how_to_load(options)
+            if options.output is not None:  # resuming writes the copy anew
+                kept["output"] = str(options.output.absolute())
             result = tuner.tune_here(graph, str(graph.source), kept, config, execution)
         began = time.monotonic()  # of the next model
         if options.output is not None:
@@ -188,9 +191,10 @@ def resume_on_host(info: RunInfo, options: argparse.Namespace, console: Console)
     """Return the status of ``resume`` of a run on this computer."""
     from autoturbo.tuning import tuner
 
-    outputs = outputs_of(options)
-    if options.output is not None:
-        outputs.check(options.output, Kind.SCHEDULE)
+    outputs, kept = outputs_of(options).reading(model_path_of_run(info)), info.settings
+    copy = options.output or (Path(kept["output"]) if kept.get("output") else None)
+    if copy is not None:
+        outputs.check(copy, Kind.SCHEDULE)
     _introduce(f"{info.model} @ host", f"{info.model_file}, {info.batch} samples", console)
     with LiveLine(console) as line:
         execution = config_of(
@@ -201,8 +205,8 @@ def resume_on_host(info: RunInfo, options: argparse.Namespace, console: Console)
             together=False,
         )  # fmt: skip
     found: Any = result
-    if options.output is not None:
-        outputs.write(options.output, Kind.SCHEDULE, found.best.schedule.text)
+    if copy is not None:
+        outputs.write(copy, Kind.SCHEDULE, found.best.schedule.text)
     _finish(found, console)
     return 0
 

@@ -91,10 +91,10 @@ def show(run: StoredRun, console: Console) -> int:
 
 
 def _processor(run: StoredRun) -> str:
-    from autoturbo.host.cpu import Cpu
-    from autoturbo.report.host import described
+    from autoturbo.report.host import cpu_of, described
 
-    return described(Cpu(**run.info.settings["target_description"]))
+    cpu = cpu_of(run.info)
+    return "a processor that is not recorded" if cpu is None else described(cpu)
 
 
 def _runtime(run: StoredRun) -> list[str]:
@@ -174,7 +174,7 @@ def _subgraphs(
     """Return a row for each sub-graph; operators without names where the model is gone."""
     from autoturbo.host.divided import DividedModel
     from autoturbo.host.ledger import HostLedger
-    from autoturbo.report.host import subgraph_rows
+    from autoturbo.report.host import cpu_of, subgraph_rows
 
     info, names, parts = run.info, list[str](), list[range]()
     try:
@@ -182,10 +182,9 @@ def _subgraphs(
     except AutoTurboError:
         graph = None
     if graph is not None and graph.hash == info.key.graph_hash:
-        about = info.settings["target_description"]
-        rate = about["bandwidth"] / about["macs_per_s"]
         names = [operator.name for operator in graph.operators]
-        parts = list(DividedModel.of(Path(graph.source), graph, rate).parts)
+        if (cpu := cpu_of(info)) is not None:
+            parts = [*DividedModel.of(Path(graph.source), graph, cpu.bytes_per_mac).parts]
     with opened(options.db) as database:
         ledger = HostLedger(info.batch, info.batch, database, info.id, info.key)
 
