@@ -384,24 +384,6 @@ def hand_out_best(
     return put_best(connection, best, at, simulate)
 
 
-def hand_out_best(
-    connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
-) -> bool:
-    """Keep the best schedule that a run hands out now, in place of what it has handed out before.
-
-    Where measurements vary, its last race knows better, whatever the latencies.
-
-    Returns:
-        As :func:`put_best`, of the same arguments.
-    """
-    old = there(connection, BestSchedule, *astuple(best.key))
-    own = old if isinstance(old, BestSchedule) and old.run == best.run else best
-    if (own.trial, own.measurement) != (best.trial, best.measurement):
-        connection.execute(TABLES[BestSchedule].put, row_of(best))
-        return True
-    return put_best(connection, best, at, simulate)
-
-
 def there(connection: sqlite3.Connection, kind: type[Record], *key: object) -> Record | None:
     """Return a record by its key; None where there is none that can be read."""
     try:
