@@ -319,7 +319,8 @@ def rank(record: Record) -> tuple[Any, ...]:
     A run that is over goes before one that may go on, then what was handed out after more trials,
     then the one that refuses more trials; a measurement before a failure, the faster first; among
     best schedules of equal latency the smaller text of the knobs, and of one schedule the record of
-    more checks passed, then of the newer verifier. Ties of all that matters are broken by the records' text.
+    more checks passed, then of the newer verifier. Ties of all that matters are broken by the
+    records' text.
     """
     match record:
         case RunInfo():
