@@ -325,19 +325,6 @@ def simulated_otherwise(latency: float, again: Outcome) -> str:
     )
 
 
-def _replaced(connection: sqlite3.Connection, best: BestSchedule) -> bool:
-    connection.execute(TABLES[BestSchedule].put, row_of(best))
-    return True
-
-
-def _is_handed_out(run: Record | None, best: BestSchedule) -> bool:
-    """Return whether a run says that it handed this out, measured as the record says."""
-    found = run.handed_out if isinstance(run, RunInfo) else None
-    if found is None:
-        return False
-    return (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency)
-
-
 def put_best(
     connection: sqlite3.Connection, best: BestSchedule, at: Location, simulate: Simulate | None
 ) -> bool:
@@ -393,6 +380,19 @@ def there(connection: sqlite3.Connection, kind: type[Record], *key: object) -> R
         if isinstance(error, sqlite3.Error) and not tables.is_damage(error):
             raise
         return None
+
+
+def _replaced(connection: sqlite3.Connection, best: BestSchedule) -> bool:
+    connection.execute(TABLES[BestSchedule].put, row_of(best))
+    return True
+
+
+def _is_handed_out(run: Record | None, best: BestSchedule) -> bool:
+    """Return whether a run says that it handed this out, measured as the record says."""
+    found = run.handed_out if isinstance(run, RunInfo) else None
+    if found is None:
+        return False
+    return (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency)
 
 
 def is_unchecked(record: Record) -> bool:
