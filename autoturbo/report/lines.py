@@ -430,7 +430,7 @@ def measurement_view(measured: Measurement) -> View:
             "most in LB, GB",
             f"{known_size(moved['peak_lb_bytes'])}, {known_size(moved['peak_gb_bytes'])}",
         ),
-        ("kernels", str(measured.kernels)),
+        ("kernels", f"{measured.kernels} of a cluster"),
     ]
     if elsewhere := vector_sentence(measured.bound.vector_macs):
         facts.append(("vector engines", elsewhere))

@@ -10,6 +10,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -18,7 +19,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from autoturbo.database import Database, KernelRecord
 from autoturbo.database.records import RECORD_SCHEMA
-from tests.cli.command_line import Cli
+from tests.cli.command_line import Cli, cli_in
 
 Case = Callable[[Cli], list[str]]
 CASES: dict[str, Case] = {}
@@ -694,3 +695,12 @@ def export_into_no_folder(cli: Cli) -> list[str]:
 def export_over_the_database(cli: Cli) -> list[str]:
     Database.open(cli.folder / "autoturbo.db").close()
     return ["db", "export", "autoturbo.db"]
+
+
+def tuned_in(folder: Path) -> Path:
+    """A folder with a model and a database of one run of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        cli = cli_in(folder, patch)
+        ran = cli("tune", saved(cli, tiny()), "--trials", "3", "-q", "--no-transfer")
+        assert ran.status == 0, ran.err
+    return folder

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command_line import Cli, cli_in
+
 LAST = 14
 """The call from which on the measurer that fails at last does."""
 
@@ -270,6 +272,14 @@ NAMES = {
     "failing-last": "FailingAtLast",
     "failing-half": "HalfFailing",
 }
+
+
+def cli_with_boards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line in an empty folder, with the measurers."""
+    made = cli_in(folder, monkeypatch)
+    (folder / "site").mkdir()
+    install(folder / "site", monkeypatch)
+    return made
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import pytest
 from autoturbo.database import Database, record_schema
 from autoturbo.database.formats import pack, unpack
 from tests import processes
-from tests.cli.bad_files import saved, tiny
+from tests.cli.bad_files import tuned_in
 from tests.cli.command_line import Cli, cli_in
 from tests.database import database_samples as samples
 from tests.database.small_disk import make_read_only, mounted
@@ -33,13 +33,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model and a database of one run of it."""
-    folder = tmp_path_factory.mktemp("tuned")
-    with pytest.MonkeyPatch.context() as patch:
-        cli = cli_in(folder, patch)
-        ran = cli("tune", saved(cli, tiny()), "--trials", "3", "-q", "--no-transfer")
-        assert ran.status == 0, ran.err
-    return folder
+    return tuned_in(tmp_path_factory.mktemp("tuned"))
 
 
 @pytest.fixture

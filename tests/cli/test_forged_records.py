@@ -15,7 +15,7 @@ import pytest
 from autoturbo.database import BestSchedule, Database, RunInfo, TrialRecord
 from autoturbo.database.formats import TABLES, row_of
 from autoturbo.simulate.measurement import Measurement
-from tests.cli.bad_files import saved, tiny
+from tests.cli.bad_files import saved, tiny, tuned_in
 from tests.cli.command_line import Cli, cli_in
 
 
@@ -26,13 +26,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model and a database of one run of it."""
-    folder = tmp_path_factory.mktemp("tuned")
-    with pytest.MonkeyPatch.context() as patch:
-        cli = cli_in(folder, patch)
-        ran = cli("tune", saved(cli, tiny()), "--trials", "3", "-q", "--no-transfer")
-        assert ran.status == 0, ran.err
-    return folder
+    return tuned_in(tmp_path_factory.mktemp("tuned"))
 
 
 @pytest.fixture

@@ -11,16 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli import faulty_measurers
-from tests.cli.command_line import Cli, cli_in
+from tests.cli.command_line import Cli
 from tests.processes import HANG_S
 
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    made = cli_in(tmp_path, monkeypatch)
-    (tmp_path / "site").mkdir()
-    faulty_measurers.install(tmp_path / "site", monkeypatch)
-    return made
+    return faulty_measurers.cli_with_boards(tmp_path, monkeypatch)
 
 
 def test_a_gain_has_its_interval(cli: Cli) -> None:

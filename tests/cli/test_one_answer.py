@@ -13,7 +13,7 @@ import pytest
 
 from autoturbo.report.units import duration, ratio
 from tests.cli import faulty_measurers
-from tests.cli.command_line import Cli, Ran, cli_in
+from tests.cli.command_line import Cli, Ran
 from tests.host.host_samples import residual
 
 MODEL = "net.onnx"
@@ -33,9 +33,7 @@ def slower(names: list[str]) -> list[Any]:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    made = cli_in(tmp_path, monkeypatch)
-    (tmp_path / "site").mkdir()
-    faulty_measurers.install(tmp_path / "site", monkeypatch)
+    made = faulty_measurers.cli_with_boards(tmp_path, monkeypatch)
     residual(tmp_path, 16).rename(tmp_path / MODEL)
     return made
 
@@ -169,6 +167,25 @@ def test_one_lucky_figure_is_no_gain(cli: Cli) -> None:
     assert of_tune(line).gain == pytest.approx(line["confidence"]["gain"])
     shown = cli("show", line["run"]).out
     assert "looked better once, and not when measured again: trial" in shown
+
+
+def test_a_run_of_failures_hands_nothing_out(cli: Cli) -> None:
+    """All NaN: every command says so, none shows a figure, and the run can go on."""
+    ran = tuned(cli, "nan")
+    assert ran.status == 1
+    (listed,) = cli("--json", "runs").object["runs"]
+    run = str(listed["run"])
+    assert f"autoturbo resume {run}" in ran.out + ran.err
+    assert (listed["best_s"], listed["default_s"], listed["state"]) == (None, None, "failed")
+    shown = cli("--json", "show", run).object
+    assert (shown["best"], shown["failures"]) == (None, {"invalid": 8})
+    assert shown["lacking"]["heuristic"].endswith("the measurer returned nan as latency")
+    for command in ("report", "trace"):
+        none = cli(command, run)
+        assert (none.status, none.err.count("\n")) == (2, 1)
+        assert "has no schedule" in none.err
+    assert cli("--json", "db", "best").object["best"] == []
+    assert cli("--json", "explain", run).object["trial"] is None
 
 
 def test_a_report_is_made_without_the_board(cli: Cli) -> None:

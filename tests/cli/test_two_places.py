@@ -9,15 +9,12 @@ import pytest
 
 from tests.cli import faulty_measurers
 from tests.cli.bad_files import saved, tiny
-from tests.cli.command_line import Cli, Ran, cli_in
+from tests.cli.command_line import Cli, Ran
 
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    made = cli_in(tmp_path, monkeypatch)
-    (tmp_path / "site").mkdir()
-    faulty_measurers.install(tmp_path / "site", monkeypatch)
-    return made
+    return faulty_measurers.cli_with_boards(tmp_path, monkeypatch)
 
 
 def tuned(cli: Cli, monkeypatch: pytest.MonkeyPatch, place: str, *words: str) -> str:

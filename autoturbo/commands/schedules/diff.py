@@ -44,7 +44,7 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "vector_utilization": ("vector engines in use", percent),
     "peak_lb_bytes": ("peak use of LB", size),
     "peak_gb_bytes": ("peak use of GB", size),
-    "kernels": ("kernels", str),
+    "kernels": ("kernels of a cluster", str),
     "bound_fraction": ("% of lower bound", percent),
 }
 """Figures of a measurement, as people read them."""

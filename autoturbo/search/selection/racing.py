@@ -17,11 +17,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoturbo.database import Race
 from autoturbo.search.constants import SEARCH
-from autoturbo.statistics import FEWEST_PAIRS, differences, mean_interval
+from autoturbo.statistics import FEWEST_PAIRS, differences, mean_interval, pooled_deviation
 
 _SHARES = (1.0, 0.588, 0.442)
 """Share of the stated probability of error that each look has, for one look, two and three: all of
@@ -66,7 +66,7 @@ def race(
     found = Race(
         objective, reference, leader, math.exp(gain), math.exp(low),
         math.exp(high) if math.isfinite(high) else None, SEARCH.confidence,
-        _noise(logarithms.values()), count, rounds,
+        pooled_deviation(_taken(one) for one in logarithms.values()), count, rounds,
     )  # fmt: skip
     return dataclasses.replace(found, refuted=_refuted(entrants, found.winner))
 
@@ -77,11 +77,9 @@ def _refuted(entrants: Mapping[int, float], winner: int) -> tuple[int, ...]:
     return tuple(entrant for entrant, taken in entrants.items() if taken < least)
 
 
-def _noise(logarithms: Iterable[Sequence[float]]) -> float:
-    """Return the standard deviation of one figure, from entrants' figures round by round."""
-    taken = [[value for value in one if math.isfinite(value)] for one in logarithms]
-    variances = [statistics.variance(one) for one in taken if one[1:]]
-    return math.sqrt(statistics.fmean(variances)) if variances else 0.0
+def _taken(logarithms: Sequence[float]) -> list[float]:
+    """Return the figures of an entrant that could be measured."""
+    return [math.exp(value) for value in logarithms if math.isfinite(value)]
 
 
 def race_measurements(trials: int) -> int:
