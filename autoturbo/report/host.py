@@ -332,11 +332,12 @@ def _course(trials: Sequence[TrialRecord], answer: HostAnswer | None) -> Any:
     if best:
         best.append((trials[-1].number, best[-1][1]))
     edge = 2 * statistics.median(value for _, value in taken) if taken else 0.0
-    points = ((number, value, min(value, edge)) for number, value in taken)
+    points = ((number, value, min(value, edge), value, value) for number, value in taken)
     bound = [] if answer is None else [(answer.seconds(answer.chosen) * factor,)]
     data = {
-        "points": Columns.of("trial value at", points), "best": Columns.of("trial value", best),
-        "bound": Columns.of("value", bound), "spread": Columns.of("trial from to", ()),
+        "points": Columns.of("trial value at from to", points),
+        "best": Columns.of("trial value", best),
+        "bound": Columns.of("value", bound),
     }  # fmt: skip
     return Chart("convergence", data, {"title": unit})
 

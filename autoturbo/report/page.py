@@ -176,21 +176,24 @@ def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
 def _speed_chart(facts: Facts, rows: Mapping[str, Measured], batch: int) -> Chart:
     """Return a chart of samples per second, with what no schedule can pass."""
     tuned, least = TITLES["tuned"], facts.best.measurement.bound.seconds
-    speeds = ((n, r.measurement.throughput, "tuned" if n == tuned else "other")
-              for n, r in rows.items())  # fmt: skip
+    ends = _interval(facts)
+    speeds = (
+        (n, r.measurement.throughput, "tuned" if n == tuned else "other",
+         *(ends if n == tuned and ends else (r.measurement.throughput,) * 2))
+        for n, r in rows.items()
+    )  # fmt: skip
     return Chart("speed", {
-        "rows": Columns.of("who speed kind", speeds),
-        "intervals": Columns.of("who low high", _intervals(facts, tuned)),
+        "rows": Columns.of("who speed kind low high", speeds),
         "bound": Columns.of("speed", [(batch / least,)]),
     })  # fmt: skip
 
 
-def _intervals(facts: Facts, name: str) -> list[tuple[str, float, float]]:
+def _interval(facts: Facts) -> tuple[float, float] | None:
     """Return the interval of the tuned schedule's speed, by a race against the heuristic's."""
     race, base = facts.handed.race, facts.default and facts.default.measurement.throughput
     if race is None or race.high is None or not base or not race.demonstrated:
-        return []
-    return [(name, base * race.low, base * race.high)]
+        return None
+    return base * race.low, base * race.high
 
 
 def _named(colours: Iterable[str]) -> list[str]:
@@ -453,7 +456,7 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "charts": charts,
         "base": reference(facts),
         "gains": gains_over(facts),
-        "gain": facts.info.gain(),
+        "gain": None if facts.default is None else facts.info.gain(),
         "interval": interval_sentence(facts.handed.race),
         "doubt": facts.info.lacking.get(HEURISTIC) or (unsure(facts.info) and facts.handed.doubt),
         "refuted": refuted_sentence(facts.handed.race),

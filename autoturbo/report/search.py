@@ -40,9 +40,8 @@ class Convergence:
     """The course of a search: its trials in order.
 
     Attributes:
-        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
-        spread: ``trial``, ``from``, ``to`` of those whose figures vary: two standard deviations of
-            one figure's noise either way.
+        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge;
+            ``from``, ``to``: two standard deviations of its noise either way.
         best: ``trial``, ``value``: the best so far, a line of steps.
         beyond: How many of the measured trials are drawn at the edge.
         improvements: How often a better one was found.
@@ -50,7 +49,6 @@ class Convergence:
     """
 
     points: Columns
-    spread: Columns
     best: Columns
     beyond: int
     improvements: int
@@ -73,26 +71,26 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
     if line:
         line.append((trials[-1].number, line[-1][1]))
     note = "every best so far, and an even share"
+    left_out = _thinned(len(chosen), len(scored), "measured ", note)
     return Convergence(
-        Columns.of("trial value at", drawn, _thinned(len(chosen), len(scored), "measured ", note)),
-        Columns.of("trial from to", _spread(trials, drawn)),
+        Columns.of("trial value at from to", _with_noise(trials, drawn), left_out),
         Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)),
     )  # fmt: skip
 
 
-def _spread(
+def _with_noise(
     trials: Sequence[Trial], drawn: Iterable[tuple[int, float, float]]
-) -> Iterator[tuple[int, float, float]]:
-    """Give the ends of the noise of each figure that varies, where it is drawn."""
+) -> Iterator[tuple[int, float, float, float, float]]:
+    """Give the points that are drawn, with the ends of the noise of each figure that varies."""
     noises = {
-        trial.number: trial.outcome.noise
+        trial.number: trial.outcome.noise or 0.0
         for trial in trials
         if isinstance(trial.outcome, Measurement)
     }
-    for number, _, at in drawn:
-        if noise := noises.get(number):
-            yield number, at * (1 - 2 * noise), at * (1 + 2 * noise)
+    for number, value, at in drawn:
+        off = 2 * noises.get(number, 0.0)
+        yield number, value, at, at * (1 - off), at * (1 + off)
 
 
 def _edge(scores: Sequence[float]) -> float:
@@ -116,7 +114,7 @@ def _thinned(shown: int, total: int, of: str = "", which: str = "") -> str:
 def convergence_chart(found: Convergence, objective: Objective, best: Measurement) -> Chart:
     """Return a chart of trials in order, the best so far, and the bound."""
     title, factor = UNITS[objective.name]
-    data = {"points": found.points, "spread": found.spread, "best": found.best}
+    data = {"points": found.points, "best": found.best}
     least = best.bound.seconds
     limit = {"latency": least, "throughput": (best.batch or 1) / least}.get(objective.name)
     bound = Columns.of("value", [] if limit is None else [(limit * factor,)])

@@ -42,7 +42,7 @@ def test_no_samples_per_second_are_printed_where_inputs_do_not_agree(line: str, 
     assert ran.status == 0, ran
     assert UNKNOWN in ran.out
     head = next(row for row in ran.out.splitlines() if "samples/s" in row and "latency" in row)
-    row = next(row for row in ran.out.splitlines() if row.startswith(("graphturbo", "cpu")))
+    row = next(row for row in ran.out.splitlines() if row.startswith(("heuristic", "cpu")))
     column = head.index("samples/s") + len("samples/s") - 1
     assert row[column] == "-"
     found = cli("--json", *line.split())

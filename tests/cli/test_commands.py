@@ -250,7 +250,7 @@ def test_targets_list(cli: Cli) -> None:
     assert [target["name"] for target in found] == list(preset_names())
     assert DEFAULT_TARGET in preset_names()
     lines = cli("targets", "list").out.splitlines()
-    names = [*preset_names(), *machine_names()]
+    names = [*preset_names(), *machine_names(), "host"]
     assert [line.split()[0] for line in lines[::2]] == names
     assert lines[1].strip() == (
         "1 cluster of 32 cores, 131 TMAC/s in float16, LB 768 KiB, GB 32 MiB, DDR 1.20 TB/s"

@@ -63,7 +63,7 @@ def test_a_search_begins_with_a_model_of_one_s_own(cli: Cli) -> None:
         assert wrong in ran.err
     (Path("model") / "factors.ubj").unlink()
     ran = cli("resume", own["run"], "--trials", "40")
-    assert (ran.status, ran.err.count("\n")) == (2, 1), ran.err
+    assert (ran.status, ran.err.count("error: ")) == (2, 1), ran.err
 
 
 def test_judging_needs_more_than_one_of_a_kind(cli: Cli) -> None:

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import pytest
 
-from autoturbo.commands.tuning import dashboard
+from autoturbo.commands.tuning import page_server
 from tests.cli.command_line import Cli, cli_in
 from tests.report.browser import CHROMIUM, Page, browser
 
@@ -125,7 +125,7 @@ def test_half_requests_hold_few_threads_and_nobody_up(cli: Cli, run: str) -> Non
             began = time.monotonic()
             assert asked(port, "/")[0] == 200
             assert time.monotonic() - began < 5
-            wait_for(lambda: threads_of(process.pid) <= before + dashboard._CONNECTIONS)
+            wait_for(lambda: threads_of(process.pid) <= before + page_server._CONNECTIONS)
             assert halves[0].recv(1) == b""  # the oldest had to go
             halves[-1].settimeout(0.2)
             with pytest.raises(TimeoutError):  # the last one has its time
@@ -137,7 +137,7 @@ def test_half_requests_hold_few_threads_and_nobody_up(cli: Cli, run: str) -> Non
         assert process.communicate(timeout=30)[1].splitlines() == ["ended"]
 
 
-class Slow(dashboard._Page):
+class Slow(page_server._Page):
     """Pages that are ready when the event says so."""
 
     asked: ClassVar[list[str]] = []
@@ -152,11 +152,11 @@ class Slow(dashboard._Page):
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server in this process."""
-    monkeypatch.setattr(dashboard, "_REQUEST_S", 0.5)
-    monkeypatch.setattr(dashboard, "_CONNECTIONS", 3)
+    monkeypatch.setattr(page_server, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(page_server, "_CONNECTIONS", 3)
     monkeypatch.setattr(Slow, "asked", [])
     monkeypatch.setattr(Slow, "ready", threading.Event())
-    with dashboard._Server(("127.0.0.1", 0), partial(Slow, "none.db")) as made:
+    with page_server._Server(("127.0.0.1", 0), partial(Slow, "127.0.0.1", "none.db")) as made:
         threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True).start()
         yield made.server_port
         Slow.ready.set()

@@ -202,7 +202,9 @@ def test_a_report_is_made_without_the_board(cli: Cli) -> None:
     assert "the same, to the bit" not in page
     assert "where the time goes is simulated" in page
     assert " 0 B" not in page.partition("<nav")[0]
-    assert '"intervals":{"who":{"of":["tuned"]' in page
+    low, high = re.findall(r'"low":\[([^]]+)\],"high":\[([^]]+)\]', page)[0]
+    tuned_low, tuned_high = (float(ends.split(",")[-1]) for ends in (low, high))
+    assert tuned_high / tuned_low == pytest.approx(told["gain_high"] / told["gain_low"], rel=1e-3)
     shown = cli("show", line["run"]).out
     assert [" - " in row for row in shown.splitlines() if row.startswith("tuned ")] == [True]
     (file,) = cli.folder.glob("runs/*/schedule.json")

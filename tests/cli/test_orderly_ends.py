@@ -245,7 +245,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(cli: Cli, monkeypatch: pytest.Mo
 def test_an_interrupted_import_leaves_a_whole_database(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autoturbo.database.exchange._merge_records", pressed)
+    monkeypatch.setattr("autoturbo.database.merging.taken_in", pressed)
     with samples.filled(cli.folder / "old.db") as database:
         database.export(cli.folder / "old.jsonl")
     ran = cli("db", "import", "old.jsonl", "--db", "new.db")

@@ -21,7 +21,6 @@ from autoturbo.simulate.measurement import (
     MeasurementJson,
     Outcome,
 )
-from autoturbo.statistics import alike
 
 USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
@@ -94,6 +93,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _noise_between(recorded: Outcome, replayed: Outcome) -> float | None:
     """Return the noise that explains how two measurements differ; None where none does."""
+    from autoturbo.statistics import alike
+
     if not isinstance(recorded, Measurement) or not isinstance(replayed, Measurement):
         return None
     if recorded.noise is None or replayed.noise is None:

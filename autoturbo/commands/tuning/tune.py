@@ -9,6 +9,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired
@@ -556,7 +557,8 @@ def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -
     console.say(f"  run     {pair}{info.id} of {database}")
     if console.verbosity >= 0:  # on standard error: whoever keeps the output must still see it
         resume = command_line(database, "resume", info.id)
-        warn(f"run {info.id}: if it ends early, go on with: {resume}")
+        with suppress(OSError):  # a search does not end because nobody can read it
+            warn(f"run {info.id}: if it ends early, go on with: {resume}")
     console.say(f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}")
     for note in settings.get("notes", ()):
         console.say(f"  note    {pair}{note}")

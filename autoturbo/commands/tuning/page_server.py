@@ -1,0 +1,152 @@
+"""The server of the dashboard's page, apart from its command: what it stands on loads slowly."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+from autoturbo.commands.loading import opened
+from autoturbo.commands.tuning.report import report_of
+from autoturbo.errors import AutoTurboError
+
+_REFRESH_S = 2
+_REPORT = "/report/"
+
+_CONNECTIONS = 32
+"""Connections at a time, each of which has a thread: browsers open six."""
+
+_REQUEST_S = 10.0
+"""Seconds in which a request has to come, and its page has to be taken."""
+
+_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 2\r\n\r\ntoo many connections"
+"""The answer where all connections wait for their pages."""
+
+
+def served(host: str, port: int, database: str) -> ThreadingHTTPServer:
+    """Return a server of the page of a database's runs; its user starts and ends it.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
+    return _Server((host, port), partial(_Page, host, database))
+
+
+class _Server(ThreadingHTTPServer):
+    """Has a thread for each of a few connections; half requests hold none of them for long."""
+
+    request_queue_size = _CONNECTIONS
+
+    def __init__(self, *how: Any) -> None:
+        self._open: dict[Any, float | None] = {}
+        """When each connection began; None once its request has come."""
+        self._lock = threading.Lock()
+        super().__init__(*how)
+
+    def verify_request(self, request: Any, _: object) -> bool:
+        """Let a connection have a thread, if need be that of the oldest half request."""
+        with self._lock:
+            if len(self._open) >= _CONNECTIONS and not self._end_half(since=time.monotonic()):
+                with suppress(OSError):
+                    request.send(_BUSY)
+                return False
+            self._open[request] = time.monotonic()
+        return True
+
+    def service_actions(self) -> None:
+        """End what has sent half a request for too long; called twice a second."""
+        with self._lock:
+            while self._end_half(since=time.monotonic() - _REQUEST_S):
+                pass
+
+    def _end_half(self, since: float) -> bool:
+        """End the oldest connection of half a request if it began before a time."""
+        began = {one: at for one, at in self._open.items() if at is not None and at <= since}
+        if not began:
+            return False
+        oldest = min(began, key=began.__getitem__)
+        del self._open[oldest]
+        with suppress(OSError):  # its thread reads the end, and closes it
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def came(self, request: Any) -> None:
+        """Note that a request has come: it is answered in any case."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = None
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, and forget it."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has left before it was answered."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers requests from this computer, and none that another page sends here."""
+
+    timeout = _REQUEST_S
+    server: _Server
+
+    def __init__(self, host: str, database: str, *connection: object) -> None:
+        self._host, self._database = host, database
+        super().__init__(*connection)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Answer with the index of all runs, or with the report of one."""
+        self.server.came(self.connection)
+        port = self.connection.getsockname()[1]
+        if self.headers.get("Host") not in (f"{self._host}:{port}", f"localhost:{port}"):
+            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this computer alone")
+            return
+        try:
+            page = self._page(unquote(self.path))
+        except AutoTurboError as error:
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, str(error).encode())
+        else:
+            self._answer(
+                HTTPStatus.NOT_FOUND if page is None else HTTPStatus.OK, page or b"no page"
+            )
+
+    def _page(self, path: str) -> bytes | None:
+        """Return the page of a path; None where there is none."""
+        from autoturbo.report.page import ListedRun, index
+
+        with opened(self._database) as database:
+            runs = [(info, database.state(info)) for info in database.runs()]
+        reports = {info.id: report_of(info) for info, _ in runs}
+        if path.startswith(_REPORT):
+            report = reports.get(path.removeprefix(_REPORT))
+            return None if report is None else report.read_bytes()
+        if path != "/":
+            return None
+        listed = [
+            ListedRun(info, state, f"{_REPORT}{info.id}" if reports[info.id] else None)
+            for info, state in runs
+        ]
+        return index(listed, str(self._database), refresh_s=_REFRESH_S).encode()
+
+    def _answer(self, status: HTTPStatus, page: bytes) -> None:
+        """Send a page, or a line of text where it is none."""
+        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        """Keep requests to itself: standard error is for people."""
