@@ -35,7 +35,7 @@ from autoturbo.commands.tuning.space import expected_seconds
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
-from autoturbo.registry import HOST
+from autoturbo.registry import HEURISTICS, HOST
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
@@ -515,7 +515,11 @@ def _overtaken(result: TuneResult) -> str:
 
     objectives = find_objectives(result.objective)
     tried = [figures(objectives, trial.outcome) for trial in result.history]
-    bases = {name: figures(objectives, measured) for name, measured in result.baselines.items()}
+    bases = {
+        name: figures(objectives, measured)
+        for name, measured in result.baselines.items()
+        if name not in HEURISTICS  # that is trial 0
+    }
     found = [
         name for name, base in bases.items()
         if not any(all(a <= b for a, b in zip(one, base, strict=True)) for one in tried)

@@ -368,12 +368,12 @@ def _together(trial: Trial, again: Sequence[Measurement]) -> Measurement:
     moved = [m.ddr_bytes for m in again]
     measurement = recorded
     latency_s = statistics.geometric_mean(m.latency for m in again)
-    slower = latency_s / measurement.latency
+    bound = measurement.bound
     return dataclasses.replace(
         measurement,
         latency=latency_s,
-        matrix_utilization=measurement.matrix_utilization / slower,
-        vector_utilization=measurement.vector_utilization / slower,
+        matrix_utilization=min(bound.matrix_s / latency_s, 1.0),
+        vector_utilization=min(bound.vector_s / latency_s, 1.0),
         ddr_bytes=round(statistics.median(moved)),
         energy=statistics.geometric_mean(joules) if joules else None,
     )
