@@ -183,9 +183,11 @@ races = st.builds(
     high=st.none() | numbers, confidence=numbers, noise=numbers, measurements=counts, rounds=counts,
     refuted=st.lists(counts, max_size=2).map(tuple),
 )  # fmt: skip
+few_measurements = st.sampled_from([measurement(0.01), measurement(0.02)])
 hand_outs = st.builds(
-    HandedOut, trial=counts, covers=counts, measurement=measurements,
-    heuristic=st.none() | measurements, baselines=st.dictionaries(names, measurements, max_size=1),
+    HandedOut, trial=counts, covers=counts, measurement=few_measurements,
+    heuristic=st.none() | few_measurements,
+    baselines=st.dictionaries(names, few_measurements, max_size=1),
     race=st.none() | races, doubt=names, varies=st.booleans(),
 )  # fmt: skip
 verifications = st.builds(

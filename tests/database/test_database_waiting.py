@@ -145,8 +145,9 @@ def test_the_log_holds_nothing_between_writes(tmp_path: Path) -> None:
         assert (tmp_path / "at.db-wal").stat().st_size == 0
 
 
-KILLED = """
+KILLED = f"""
 import os, sys, sqlite3
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from autoturbo.database import store
 store._PATIENCE_MS = 20
 from pathlib import Path

@@ -554,6 +554,7 @@ def test_a_resource_that_no_node_has_is_refused() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.full
 def test_it_is_said_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
