@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -159,6 +160,7 @@ def test_every_option_is_an_argument_of_every_public_function(
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, **values: Any) -> RunInfo:
     """The record of a run that ends before its first trial."""
     monkeypatch.setattr(tuner, "carry_out", lambda *_: [])
+    monkeypatch.setattr(tuner, "pool_of", lambda *_: SimpleNamespace(close=lambda: None))
     given = {
         "evaluator": landscape, "runs_folder": folder, "database": folder / "a.db", **values
     }  # fmt: skip

@@ -303,7 +303,7 @@ def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes
         if written is not None and written.decode(errors="replace") != checksum.hexdigest():
             message = "the Parquet file is damaged: its records are not those that were written"
             raise DatabaseError(message, Location(path), "export it again")
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
         raise DatabaseError(message, Location(path), "export it again") from None
 
