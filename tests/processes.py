@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -53,3 +54,12 @@ def started(
             command, cwd=cwd, env=environment, text=True, stdin=stdin, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, start_new_session=start_new_session,
         )  # fmt: skip
+
+
+def wait_for_trials(process: subprocess.Popen[str], folder: Path) -> None:
+    """Until the first round is in the log."""
+    deadline = time.monotonic() + HANG_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(" trials, " in file.read_text() for file in folder.glob("runs/*/log.txt")):
+            return
+        time.sleep(0.05)

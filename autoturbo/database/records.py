@@ -223,6 +223,11 @@ class HandedOut(Document):
     varies: Bool = False
     entrants: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def is_single(self) -> bool:
+        """Return whether a single figure that varies stands for it: the best of many is luck."""
+        return self.varies and self.race is None
+
     def base(self, name: str) -> Measurement | None:
         """Return what it is compared with: ``"heuristic"`` or a scheduler by name."""
         return self.heuristic if name == HEURISTIC else self.baselines.get(name)
@@ -314,10 +319,8 @@ class RunInfo(Document):
         if base in self.lacking:
             return None
         if (handed := self.handed_out) is not None:
-            measured = handed.base(base)
-            # single figures say little: the best of many is luck
-            known = measured is not None and (handed.race is not None or not handed.varies)
-            return measured.latency / handed.measurement.latency if measured and known else None
+            measured = None if handed.is_single else handed.base(base)
+            return None if measured is None else measured.latency / handed.measurement.latency
         exact = self.settings.get("measurer", SIMULATOR) == SIMULATOR or self.state == "done"
         if not exact or self.best_latency is None or self.default_latency is None:
             return None

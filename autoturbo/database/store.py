@@ -425,8 +425,8 @@ class Database:
         """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
-        and of one schedule the record of more checks passed. What the same
-        run has handed out before is replaced, and what is not believed.
+        and of one schedule the record of more checks passed. What the same run has handed out
+        before is replaced, and what is not believed.
 
         Args:
             best: The schedule.

@@ -54,7 +54,6 @@ def rendered(name: str, **given: object) -> str:
         "clock",
         "counted",
         "duration",
-        "gain",
         "joules",
         "known_size",
         "percent",

@@ -538,8 +538,7 @@ def failed_sentence(outcomes: Iterable[Outcome]) -> str:
 def unsure(info: RunInfo) -> frozenset[str]:
     """Return the names of outcomes whose gain is not stated, as :func:`compared` calls them."""
     handed = info.handed_out
-    known = handed is None or handed.race is not None or not handed.varies
-    return frozenset() if known else frozenset({"best"})
+    return frozenset({"best"} if handed is not None and handed.is_single else ())
 
 
 def comparison_view(

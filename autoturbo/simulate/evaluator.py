@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import operator
 import time
@@ -28,7 +29,7 @@ from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.measurers import Measurer, asked, find_measurer
-from autoturbo.simulate.outcomes import TIME_IS_UP, checked
+from autoturbo.simulate.outcomes import TIME_IS_UP, checked, tried
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
@@ -177,22 +178,17 @@ class Evaluator:
             partly: Return the best schedule measured until then, of at least one, instead of a
                 timeout.
         """
-        tried: list[tuple[Schedule, Outcome]] = []
+        found: list[tuple[Schedule, Outcome]] = []
         for schedule in candidates(name, self.model_scheduler):
-            over = time.monotonic() > self.until and (tried or not partly)
-            tried.append((schedule, TIME_IS_UP if over else self._tried(schedule)))
-            if tried[-1][1] is TIME_IS_UP:
+            over = time.monotonic() > self.until and (found or not partly)
+            outcome = TIME_IS_UP if over else tried(functools.partial(self.measure, schedule))
+            found.append((schedule, outcome))
+            if outcome is TIME_IS_UP:
                 break
-        self._note_lacking(name, [outcome for _, outcome in tried])
-        if tried[-1][1] is TIME_IS_UP and not partly:
-            return tried[-1]
-        return min(tried, key=lambda pair: _latency(pair[1]))
-
-    def _tried(self, schedule: Schedule) -> Outcome:
-        """Return what measuring a schedule gives, tried once more where its measurer failed."""
-        outcome = self.measure(schedule)
-        again = isinstance(outcome, Failure) and outcome.may_pass
-        return self.measure(schedule) if again else outcome
+        self._note_lacking(name, [outcome for _, outcome in found])
+        if found[-1][1] is TIME_IS_UP and not partly:
+            return found[-1]
+        return min(found, key=lambda pair: _latency(pair[1]))
 
     def _note_lacking(self, name: str, outcomes: Sequence[Outcome]) -> None:
         """Record why a scheduler's best is not known for sure, if it is not."""

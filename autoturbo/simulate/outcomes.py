@@ -32,6 +32,12 @@ def outcome_of(measure: Callable[[], object]) -> Outcome:
     return checked(outcome)
 
 
+def tried(measure: Callable[[], Outcome]) -> Outcome:
+    """Return the outcome of a call that measures, called once more where its measurer failed."""
+    outcome = measure()
+    return measure() if isinstance(outcome, Failure) and outcome.may_pass else outcome
+
+
 def _text(error: BaseException) -> str:
     """Return an exception's message on one line, even if its ``__str__`` raises."""
     try:

@@ -207,7 +207,7 @@ class Run:
             trials=asked.total,
             time_budget=asked.time_budget,
             began=self.execution.began,
-            after=pairs * self.measured_after(),
+            after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
             race_after=pairs * self.raced_after(),
             checks_s=self.checks_s,
             cost_s=cost_of(self.config.measurer),
@@ -221,10 +221,6 @@ class Run:
             initial=initial,
             here=None if self.elsewhere else functools.partial(guarded, self.tuning_evaluator),
         )
-
-    def measured_after(self) -> float:
-        """Return how many measurements follow the last trial, whatever the time."""
-        return 0 if self.config.measurer == SIMULATOR else MEASURED_AFTER
 
     def raced_after(self) -> int:
         """Return how many measurements a race takes; 0 where nobody says that they vary."""

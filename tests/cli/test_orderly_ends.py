@@ -26,7 +26,7 @@ from tests.cli import faulty_measurers
 from tests.cli.command_line import Cli, cli_in
 from tests.compiled_later import compiled_later
 from tests.database import database_samples as samples
-from tests.processes import HANG_S, default_signals
+from tests.processes import HANG_S, default_signals, wait_for_trials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,15 +70,6 @@ def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     (folder / "entry.py").write_text(ENTRY)
     line = [sys.executable, "entry.py", *arguments]
     return processes.started(line, cwd=folder, start_new_session=True)
-
-
-def wait_for_trials(process: subprocess.Popen[str], folder: Path) -> None:
-    """Until the first round is in the log."""
-    deadline = time.monotonic() + HANG_S
-    while process.poll() is None and time.monotonic() < deadline:
-        if any(" trials, " in file.read_text() for file in folder.glob("runs/*/log.txt")):
-            return
-        time.sleep(0.05)
 
 
 def members(group: int) -> list[int]:

@@ -16,7 +16,7 @@ import pytest
 from ray_cluster import Cluster, descendants
 
 from tests import processes
-from tests.processes import HANG_S
+from tests.processes import HANG_S, wait_for_trials
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]
 
@@ -48,14 +48,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
 def schedule(folder: Path) -> bytes:
     (file,) = folder.glob("runs/*/schedule.json")
     return file.read_bytes()
-
-
-def wait_for_trials(process: subprocess.Popen[str], folder: Path) -> None:
-    deadline = time.monotonic() + HANG_S
-    while process.poll() is None and time.monotonic() < deadline:
-        if any(" trials, " in file.read_text() for file in folder.glob("runs/*/log.txt")):
-            return
-        time.sleep(0.05)
 
 
 def died(process: subprocess.Popen[str], said: str) -> list[str]:

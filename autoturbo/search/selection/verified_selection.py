@@ -31,7 +31,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.search.selection.racing import race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP
+from autoturbo.simulate.outcomes import TIME_IS_UP, tried
 from autoturbo.verify import VERIFIER_VERSION
 from autoturbo.verify.findings import Check, Finding, Verification
 
@@ -198,9 +198,9 @@ class VerifiedSelection:
                 raise self._nothing()
             reference = 0 if 0 in entrants else next(iter(entrants))
             measure = functools.partial(self._figure, entrants, objective)
-            tried = {number: promise[number] for number in entrants if number in promise}
+            promising = {number: promise[number] for number in entrants if number in promise}
             result = race(
-                measure, tried, reference, trials=len(self.trials), objective=objective.name,
+                measure, promising, reference, trials=len(self.trials), objective=objective.name,
                 most=self.left(),
             )  # fmt: skip
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
@@ -227,9 +227,7 @@ class VerifiedSelection:
 
     def _tried(self, trial: Trial) -> Outcome:
         """Return what measuring a trial gives, tried once more where its measurer failed."""
-        outcome = guarded(self.tuning_evaluator, trial.knobs)
-        if isinstance(outcome, Failure) and outcome.may_pass:
-            outcome = guarded(self.tuning_evaluator, trial.knobs)
+        outcome = tried(functools.partial(guarded, self.tuning_evaluator, trial.knobs))
         if isinstance(outcome, Failure):
             self._doubt = f"measuring it again failed: {outcome.message}"
             if outcome is TIME_IS_UP:
