@@ -50,7 +50,7 @@ __all__ = [
 _HOMES = {
     "CostModelSampler": "autoturbo.search.samplers",
     "Graph": "autoturbo.graph.operators",
-    "Knobs": "autoturbo.schedule.knobs",
+    "Knobs": "autoturbo.schedule.knobs.candidate",
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",

@@ -41,14 +41,33 @@ SUBGRAPHS = 8
 RUNS = "runs"
 """The default folder of run folders, in the working folder."""
 
+PINNING = ("fixed", "allowed", "keep", "cut")
+"""Options by which people say what they know; a run that goes on has those that it began with."""
+
 STORAGE_VARIABLE = "AUTOTURBO_STORAGE"
 """The environment variable of the storage's URL, which command lines show to everybody."""
 
 Kind = Literal[
-    "count", "seconds", "share", "name", "names", "text", "path", "switch", "mapping", "python"
+    "count",
+    "seconds",
+    "share",
+    "name",
+    "names",
+    "text",
+    "path",
+    "switch",
+    "mapping",
+    "python",
+    "values",
+    "offers",
+    "layers",
+    "groups",
+    "candidates",
 ]
 """What a value is: how a flag is read, and what the JSON schema says.
 
+``"values"`` are fixed and ``"offers"`` allowed by name, ``"groups"`` are of ``"layers"``,
+``"candidates"`` are settings: their flags may be given again (:mod:`autoturbo.commands.pin_flags`).
 A ``"switch"`` has a flag without a value, which sets what it is not by default; a ``"mapping"`` is
 read from a file; ``"python"`` values (functions) have no flag.
 """
@@ -107,7 +126,7 @@ def argument(text: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeConfig:
-    """What decides the result of a run and may change when the run is resumed."""
+    """What decides the result of a run and may change, or is said again, when it is resumed."""
 
     trials: int | None = field(default=None, metadata=option(
         "trials of each run in total, also after a resume", "count",
@@ -132,6 +151,21 @@ class ResumeConfig:
     verify: bool | None = field(default=None, metadata=option(
         "also run the best schedule in ONNX Runtime, against the model", "switch",
     ))  # fmt: skip
+    fixed: Mapping[str, Any] | None = field(default=None, metadata=option(
+        "fix a knob, LAYER.KNOB for the sub-graph with a layer, or what a knobs file has", "values",
+        flag="--fix", metavar="KNOB=VALUE|FILE", more="A mapping of names to values.",
+    ))  # fmt: skip
+    allowed: Mapping[str, Sequence[Any]] | None = field(default=None, metadata=option(
+        "try only these values of a knob of the model", "offers",
+        flag="--allow", metavar="KNOB=V1,V2", more="A mapping of names to values.",
+    ))  # fmt: skip
+    keep: Sequence[Sequence[str]] | None = field(default=None, metadata=option(
+        "keep these layers, and what lies between them, in one sub-graph", "groups",
+        metavar="LAYER,LAYER", more="Several groups, each a sequence of names.",
+    ))  # fmt: skip
+    cut: Sequence[str] | None = field(default=None, metadata=option(
+        "end a sub-graph behind this layer", "layers", metavar="LAYER", more="Several names.",
+    ))  # fmt: skip
 
     def check(self) -> None:
         """Raise UsageError where a value is out of its bounds."""
@@ -140,7 +174,7 @@ class ResumeConfig:
     @property
     def limits(self) -> dict[str, Any]:
         """Return the limits that end a search, by name."""
-        names = options_of(ResumeConfig).keys() - {"verify"}
+        names = options_of(ResumeConfig).keys() - {"verify", *PINNING}
         return {name: getattr(self, name) for name in names}
 
 
@@ -188,9 +222,17 @@ class TuneConfig(ResumeConfig):
         metavar="NAME", choices="autoturbo.registry:MEASURERS.names",
     ))  # fmt: skip
     cost_model: str | None = field(default=None, metadata=option(
-        "folder of a cost model to begin with (autoturbo cost-model train)", "text",
-        metavar="FOLDER", usual="the package's",
-        more="Read again when the run is resumed.",
+        "a plug-in's cost model, or the folder of one to begin with", "text",
+        metavar="NAME", usual="the package's",
+        more="A name of :data:`autoturbo.registry.COST_MODELS`, or a folder that"
+        " ``autoturbo cost-model train`` wrote, which is read again when the run is resumed.",
+    ))  # fmt: skip
+    begin: Sequence[Any] | None = field(default=None, metadata=option(
+        "try first what a knobs file or a schedule file has", "candidates", metavar="FILE",
+        more="Several settings: ``Knobs``, mappings, schedules or paths.",
+    ))  # fmt: skip
+    warm_starts: bool = field(default=True, metadata=option(
+        "begin from partitions found by dynamic programming, and from the database", "switch",
     ))  # fmt: skip
     baselines: Sequence[str] = field(default=("tvm", "graphturbo"), metadata=option(
         "other schedulers measured for comparison", "names",
@@ -233,7 +275,15 @@ class TuneConfig(ResumeConfig):
     def record(self) -> dict[str, Any]:
         """Return all fields as JSON values, as the record of a run has them."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(TuneConfig)}
-        return {**values, "trials": self.total, "baselines": list(self.baselines)}
+        known = {
+            "fixed": dict(self.fixed or {}),
+            "allowed": {name: list(those) for name, those in (self.allowed or {}).items()},
+            "keep": [list(group) for group in self.keep or ()],
+            "cut": list(self.cut or ()),
+            "begin": [as_candidate(one) for one in self.begin or ()],
+        }
+        asked = {name: value or None for name, value in known.items()}
+        return {**values, **asked, "trials": self.total, "baselines": list(self.baselines)}
 
     @property
     def hash(self) -> str:
@@ -307,6 +357,20 @@ class TuneConfig(ResumeConfig):
         )
 
 
+def as_candidate(given: Any) -> dict[str, Any]:
+    """Return the knobs of a candidate as JSON values.
+
+    Args:
+        given: Knobs, a mapping of them, a schedule, or the path of a file of either.
+
+    Raises:
+        KnobsError: It is none of these, or a schedule that no knobs of ours made.
+    """
+    from autoturbo.schedule.knobs.file import candidate_of
+
+    return candidate_of(given).as_dict()
+
+
 def searched_subgraphs(asked: int | None, sampler: str) -> int:
     """Return how many kinds of sub-graphs have knobs of their own in a search.
 
@@ -323,14 +387,26 @@ def searched_subgraphs(asked: int | None, sampler: str) -> int:
 
 def _words(declared: dataclasses.Field[Any], value: Any) -> list[str]:
     """Return a flag with its value as a command line has them."""
-    kind = option_of(declared).kind
+    kind, flag = option_of(declared).kind, flag_of(declared)
     if kind == "switch":
-        return [flag_of(declared)]
+        return [flag]
+    if kind in _REPEATED:
+        return [word for text in _REPEATED[kind](value) for word in (flag, text)]
     texts = {"seconds": "{:g}s", "share": "{:g}%"}
     number = 100 * value if kind == "share" else value
     names = value if isinstance(value, str) else ",".join(value) if kind == "names" else None
     text = texts.get(kind, "{}").format(number) if names is None else names
     return [flag_of(declared), text]
+
+
+_REPEATED: Mapping[str, Callable[[Any], list[str]]] = {
+    "values": lambda fixed: [f"{name}={value}" for name, value in fixed.items()],
+    "offers": lambda allowed: [f"{n}={','.join(map(str, those))}" for n, those in allowed.items()],
+    "layers": list,
+    "groups": lambda groups: [",".join(group) for group in groups],
+    "candidates": lambda begin: ["FILE" for _ in begin],
+}
+"""What stands behind each flag of an option that may be given again."""
 
 
 def _with_default(name: str, value: Any) -> Any:

@@ -372,7 +372,10 @@ class Kind(enum.Enum):
     PARQUET = "a Parquet file", rb"PAR1"
     # ours, and without a write-ahead log: one that is tuned into has one
     DATABASE = "an exported database", _SQLITE + rb"..\x01\x01.{48}ATub"
-    TABLE = "a table of a sweep", rb"[^\n]*latency_s[^\n]*,trials,front,(slower_than,)?run\n"
+    TABLE = (
+        "a table of a sweep",
+        (rb"[^\n]*latency_s[^\n]*,trials,(idle_trials,late_gain,)?front,(slower_than,)?run\n"),
+    )
     SVG = "a plot (SVG)", rb"\s*<(\?xml[^>]*>\s*(<!DOCTYPE svg[^>]*>\s*)?<)?svg"
     PNG = "a plot (PNG)", rb"\x89PNG"
     PDF = "a plot (PDF)", rb"%PDF"

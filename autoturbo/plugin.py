@@ -7,8 +7,9 @@ each. What is listed here keeps its name and meaning (``docs/stability.md``).
 
 from __future__ import annotations
 
+from autoturbo.cost_models.contract import Example, KernelModel, Kernels, ModelStart
 from autoturbo.hardware.target import Target
-from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS, Registry
+from autoturbo.registry import COST_MODELS, MEASURERS, SAMPLERS, SCHEDULERS, TARGETS, Registry
 from autoturbo.schedule.kernels_file import kernels_text
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
@@ -26,18 +27,23 @@ from autoturbo.simulate.measurers import (
 )
 
 __all__ = [
+    "COST_MODELS",
     "MEASURERS",
     "SAMPLERS",
     "SCHEDULERS",
     "TARGETS",
     "CandidateEvaluator",
+    "Example",
     "Failure",
+    "KernelModel",
+    "Kernels",
     "Knobs",
     "LowerBound",
     "Measurement",
     "Measurer",
     "MeasurerInfo",
     "ModelScheduler",
+    "ModelStart",
     "Outcome",
     "Proposer",
     "Reading",

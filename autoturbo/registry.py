@@ -1,9 +1,10 @@
-"""Registries by name: measurers, samplers, schedulers and targets, ours and plug-ins'.
+"""Registries by name: measurers, samplers, schedulers, cost models, targets, ours and plug-ins'.
 
 =========================  =====================================================================
 ``autoturbo.measurers``    a function without arguments that gives a measurer
 ``autoturbo.samplers``     a function of a seed that gives an Optuna sampler
 ``autoturbo.schedulers``   a function of a workbench that yields schedules
+``autoturbo.cost_models``  a function of a seed and estimates that gives a cost model
 ``autoturbo.targets``      a target, the path of its file, or a function that gives either
 =========================  =====================================================================
 
@@ -170,6 +171,10 @@ SAMPLERS: Final = Registry(
     },
 )
 
+COST_MODELS: Final = Registry(
+    "autoturbo.cost_models", "cost model", {"kernels": "autoturbo.cost_models.model:KernelTrees"}
+)
+
 SCHEDULERS: Final = Registry(
     "autoturbo.schedulers",
     "scheduler",
@@ -183,6 +188,7 @@ SCHEDULERS: Final = Registry(
         "lb_outputs": "autoturbo.baselines.tvm:lb_outputs",
         "instance_order": "autoturbo.baselines.ladder:instance_order",
         PUBLISHED: "autoturbo.baselines.ladder:graphturbo",
+        "fitted": "autoturbo.baselines.ladder:fitted",
     },
     {"O3": PUBLISHED},  # the vendor's highest level is GraphTurbo (baselines.md, section 1)
 )

@@ -90,7 +90,7 @@ def warm(folder: Path) -> None:
     """Load and compile all that drivers need, without threads, which would not outlive a fork."""
     os.environ["OMP_NUM_THREADS"] = "1"
     folder.mkdir()
-    drive(folder, 0, 2 * SEARCH.round_trials)
+    drive(folder, 0, 2 * SEARCH.rounds.round_trials)
     if threading.active_count() > 1:
         raise AssertionError("threads are running; a fork of this process could hang")
 

@@ -102,7 +102,7 @@ def row(folder: str, name: str) -> Row:
     settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     known = BatchFeatures(
         KernelStatistics(evaluator.model_scheduler), without(folder, family(name)),
-        target_vector(target, dtype), space.share,
+        target_vector(target, dtype), space.here.share,
     )  # fmt: skip
     said = known.seconds(settings)
     best = [settings[at] for at in np.argsort(said, kind="stable")[:TOP]]

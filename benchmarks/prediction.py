@@ -77,12 +77,10 @@ def children(space: Space, rng: np.random.Generator, parents: Genes, count: int)
 
 
 def litter(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Return mutants and crossovers, some of which are equal."""
-    half = count // 2
-    first, second = (parents[rng.integers(0, len(parents), half)] for _ in range(2))
-    near = space.mutate(rng, first[: half // 2])
-    far = space.mutate(rng, first[half // 2 :], rate=0.15)
-    return np.concatenate([near, far, space.cross(rng, first, second)])
+    """Return mutants, some of which are equal."""
+    picked = parents[rng.integers(0, len(parents), count)]
+    near = space.mutate(rng, picked[: count // 2])
+    return np.concatenate([near, space.mutate(rng, picked[count // 2 :], rate=0.15)])
 
 
 def least(passes: Iterable[Sequence[float]]) -> Sequence[float]:
@@ -101,7 +99,7 @@ def figures(name: str, count: int) -> Row:
             Evaluator(graph, target, DTYPE).model_scheduler,
             target_vector(target, DTYPE),
         )
-        known = BatchFeatures(KernelStatistics(model_scheduler), trained, vector, space.share)
+        known = BatchFeatures(KernelStatistics(model_scheduler), trained, vector, space.here.share)
         known.seconds([Knobs()])
         return lambda genes: known.seconds(space.settings(genes))
 

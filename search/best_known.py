@@ -2,9 +2,8 @@
 
 A yardstick made of searches alone does not see what all of them pass over. So the simulator itself
 is asked: from every place (a start with a number of samples at once) and, with ``--seeds``, from
-where our sampler's runs end, all single changes are measured and put together as long as something
-gains, then all pairs of choices of a block, block by block. A descent takes some
-thousand measurements where a search is given 200.
+where our sampler's runs end, it is climbed by measuring neighbours. A climb takes some thousand
+measurements where a search is given 200.
 
 The file keeps the lowest of each pair with its setting; a later run of this command only replaces
 what is slower. ``search/search_quality.py`` measures gaps by it. After a change of the
@@ -22,6 +21,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,22 +35,23 @@ from autoturbo.datasets import workloads
 from autoturbo.files import atomic_write
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.climbing import climb
+from autoturbo.search.constants import Climbing
 from autoturbo.search.encoding import START, Genes
-from autoturbo.search.group_screening import Changes, changes_of, composed, pairs_of
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Measurement
 
-GAIN = 1e-4
-"""A change that gains less than this share is none."""
+AT_ONCE = 16
+"""Neighbours that are measured before the climb looks on."""
 
 PLACES = 8
-"""Places that are descended from unless asked otherwise, the fastest first."""
+"""Places that are climbed from unless asked otherwise, the fastest first."""
 
 MEASUREMENTS = 6000
-"""New measurements of a descent, after which it looks no further, unless asked otherwise."""
+"""New measurements of a climb, after which it looks no further, unless asked otherwise."""
 
 TRIALS = 200
-"""Measurements of a search whose end is descended from."""
+"""Measurements of a search whose end is climbed from."""
 
 
 @dataclass(eq=False)
@@ -76,38 +77,27 @@ class Measured:
         return self.known[key]
 
 
-def descent(space: Space, point: Genes, measured: Measured, most: int = MEASUREMENTS) -> Genes:
-    """Change a point step by step as long as each step gains.
+def climbed(
+    space: Space, points: Sequence[Genes], measured: Measured, most: int = MEASUREMENTS
+) -> Genes:
+    """Return the best point that climbing from some comes to, ``(dimensions,)``.
 
     Args:
-        space: Where the point is.
-        point: ``(dimensions,)``.
+        space: Where the points are.
+        points: Each ``(dimensions,)``.
         measured: Seconds of points.
-        most: New measurements after which no further step is begun.
-
-    Returns:
-        The last point, ``(dimensions,)``; the first one where nothing gains.
+        most: New measurements after which it looks no further.
     """
-    limit = len(measured.known) + most
-    least = float(measured(point[None])[0])
+    scored = [(tuple(map(int, p)), float(measured(p[None])[0])) for p in points]
+    taken, limit = {point for point, _ in scored}, len(measured.known) + most
     while len(measured.known) < limit:
-        for changes in _looked_at(space, point):
-            scores = measured(changes.points)
-            made = composed(space, changes, [scores], least * (1 - GAIN), measured)
-            if len(made) or len(measured.known) >= limit:
-                break
-        if not len(made):
-            return point
-        point, least = made[0], float(measured(made)[0])
-    return point
-
-
-def _looked_at(space: Space, point: Genes) -> Iterator[Changes]:
-    """Yield all single changes of a point; where they gain nothing, pairs of each block in turn."""
-    single = changes_of(space, point, point[None])
-    yield single
-    for block in np.unique(single.blocks[single.blocks > 0]).tolist():
-        yield pairs_of(space, point, point[None], np.asarray([block]))
+        new = climb(space, scored, taken, AT_ONCE, 0, Climbing())
+        if not new:
+            break
+        taken.update(new)
+        seconds = measured(np.asarray(new, np.int64)).tolist()
+        scored += [pair for pair in zip(new, seconds, strict=True) if np.isfinite(pair[1])]
+    return np.asarray(min(scored, key=operator.itemgetter(1))[0], np.int64)
 
 
 def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
@@ -129,13 +119,13 @@ def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
 def best_of(
     pair: Pair, seeds: Sequence[int], most: int = PLACES, measurements: int = MEASUREMENTS
 ) -> tuple[float, Knobs]:
-    """Return the lowest seconds of a pair that descents come to, and their setting.
+    """Return the lowest seconds of a pair that climbs come to, and their setting.
 
     Args:
         pair: The model on the target.
-        seeds: Of searches from whose ends is descended too.
-        most: Places that are descended from.
-        measurements: Of a descent.
+        seeds: Of searches from whose ends is climbed too.
+        most: Places that are climbed from.
+        measurements: Of a climb.
     """
     space = pair.space(COST_MODEL)
 
@@ -145,7 +135,7 @@ def best_of(
 
     measured = Measured(seconds)
     points = [*places(space, measured, most), *(_end(pair, space, seed) for seed in seeds)]
-    ends = np.asarray([descent(space, point, measured, measurements) for point in points])
+    ends = np.asarray([climbed(space, [point], measured, measurements) for point in points])
     found = measured(ends)
     return float(found.min()), space.knobs_of(ends[int(np.argmin(found))].tolist())
 
@@ -179,13 +169,13 @@ def checked(file: Path, pairs: Sequence[str]) -> Iterator[tuple[str, float, floa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, descend, keep."""
+    """Parse, climb, keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(workloads.PAPER_TEN), help="comma-separated")
     parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets")
     parser.add_argument("--seeds", type=int, default=0, help="ends of searches 0 to N - 1 too")
-    parser.add_argument("--places", type=int, default=PLACES, help="to descend from")
-    parser.add_argument("--measurements", type=int, default=MEASUREMENTS, help="of a descent")
+    parser.add_argument("--places", type=int, default=PLACES, help="to climb from")
+    parser.add_argument("--measurements", type=int, default=MEASUREMENTS, help="of a climb")
     parser.add_argument("--out", type=Path, default=KNOWN)
     parser.add_argument("--check", action="store_true", help="measure what the file holds")
     options = parser.parse_args(arguments)

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from search_quality import TARGETS, Pair, advisor_of, searched
 
 from autoturbo.cost_models import model as run_model
-from autoturbo.cost_models.model import CostModel, Example
+from autoturbo.cost_models.contract import Example, Kernels
+from autoturbo.cost_models.model import CostModel
 from autoturbo.registry import COST_MODEL
 
 LEARNED = (24, 48, 80, 112, 160)
@@ -72,7 +73,8 @@ def judged(examples: Sequence[Example]) -> list[tuple[float, float, float]]:
         if len(following) < NEXT:
             continue
         model = CostModel.of(learned)
-        said = [np.exp(model.told(e.rows)[0]) * e.launches * e.base for e in following]
+        factors = [model.times.predict(Kernels(e.rows, e.base))[0] for e in following]
+        said = [np.exp(f) * e.launches * e.base for f, e in zip(factors, following, strict=True)]
         true = [e.launches * e.times for e in following if e.times is not None]
         kernels = [abs(s - t).sum() / t.sum() for s, t in zip(said, true, strict=True)]
         latencies = np.asarray([[s.sum(), t.sum()] for s, t in zip(said, true, strict=True)])

@@ -42,10 +42,10 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.registry import COST_MODEL
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, SearchConstants, Starts
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.progress import Trial
+from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -96,7 +96,7 @@ class Pair:
     target: Target
     graph: Graph
     evaluator: Evaluator
-    spaces: dict[int, Space] = field(default_factory=dict)
+    spaces: dict[tuple[int, Starts | None], Space] = field(default_factory=dict)
 
     @staticmethod
     def of(model: str, target: str) -> Pair:
@@ -105,30 +105,64 @@ class Pair:
         evaluator = Evaluator(graph, machine, machine.default_dtype)
         return Pair(model, machine, graph, evaluator)
 
-    def space(self, sampler: str) -> Space:
-        """Return what a sampler searches by default."""
+    def space(self, sampler: str, limits: Starts | None = SEARCH.starts) -> Space:
+        """Return what a sampler searches by default, from the starts within some limits."""
         count = searched_subgraphs(None, sampler)
-        if count not in self.spaces:
-            starts = starts_of(self.evaluator) if count else ()
+        if (count, limits) not in self.spaces:
+            starts = starts_of(self.evaluator, limits) if count else ()
             model_scheduler = self.evaluator.model_scheduler
-            self.spaces[count] = Space.of(model_scheduler, subgraphs=count, starts=starts)
-        return self.spaces[count]
+            space = Space.of(model_scheduler, subgraphs=count, starts=starts)
+            self.spaces[count, limits] = space
+        return self.spaces[count, limits]
 
 
-def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
+def run(
+    pair: Pair,
+    sampler: str,
+    seed: int,
+    trials: int,
+    *,
+    constants: SearchConstants = SEARCH,
+    climbs: int = 0,
+) -> list[float | None]:
     """Return the best seconds after each measurement of one search.
+
+    Args:
+        pair: The model and the target.
+        sampler: Name of the sampler.
+        seed: Of all chance.
+        trials: Schedules that are measured.
+        constants: Of the search.
+        climbs: Schedules that are measured beside these, where it climbs.
 
     Raises:
         UsageError: The sampler needs a package that is not installed.
     """
-    loop = searched(pair, pair.space(sampler), sampler, seed, trials)
-    return running_best(t.outcome for t in loop.trials)
+    space, size = pair.space(sampler, constants.starts), constants.rounds.round_trials
+    more: dict[str, Any] = {"constants": constants, "round": size, "climbs": climbs}
+    loop = searched(pair, space, sampler, seed, trials, **more)
+    return running_best(t.outcome for t in schedules_of(loop.trials))
 
 
 def searched(
-    pair: Pair, space: Space, sampler: str, seed: int, trials: int, objective: str = "latency"
+    pair: Pair,
+    space: Space,
+    sampler: str,
+    seed: int,
+    trials: int,
+    objective: str = "latency",
+    **more: Any,
 ) -> SearchLoop:
     """Return one search of a space, ended.
+
+    Args:
+        pair: The model and the target.
+        space: Of the knobs.
+        sampler: Name of the sampler.
+        seed: Of all chance.
+        trials: Schedules that are measured.
+        objective: What is sought; several are parted by commas.
+        more: Further fields of the :class:`~autoturbo.search.loop.Search`.
 
     Raises:
         UsageError: The sampler needs a package that is not installed.
@@ -138,7 +172,7 @@ def searched(
 
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
-        find_objectives(objective), sampler, seed, trials,
+        find_objectives(objective), sampler, seed, trials, **more,
     )  # fmt: skip
     ranker = advisor_of(pair, seed) if sampler == COST_MODEL else None
     executor = InProcessExecutor()
@@ -148,14 +182,20 @@ def searched(
     return loop
 
 
-def advisor_of(pair: Pair, seed: int) -> Ranker:
-    """Return what guides our sampler on a pair, before it has seen anything."""
+def advisor_of(pair: Pair, seed: int, *, taught: bool = True) -> Ranker:
+    """Return what guides our sampler on a pair, before it has seen anything.
+
+    Args:
+        pair: The model and the target.
+        seed: Of all chance.
+        taught: Whether it begins with the trees of the package.
+    """
     from autoturbo.cost_models.features import target_vector
     from autoturbo.cost_models.ranker import Ranker, prior_of
 
     vector = target_vector(pair.target, pair.evaluator.model_scheduler.dtype)
     share = batch_share(pair.graph, pair.target)
-    prior = prior_of(pair.evaluator)
+    prior = prior_of(pair.evaluator) if taught else None
     return Ranker(pair.evaluator, vector, share, seed, prior)
 
 
@@ -407,7 +447,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.table is not None:
         print_tables(load(options.table) | {"known": known})
         return
-    print(f"rounds of {SEARCH.round_trials} measurements", flush=True)
+    print(f"rounds of {SEARCH.rounds.round_trials} measurements", flush=True)
     results = collect(
         options.out, options.models.split(","), options.targets.split(","),
         options.samplers.split(","), range(options.seeds), options.trials,

@@ -22,7 +22,7 @@ USING = (ROOT / "docs" / "using.md").read_text(encoding="utf-8")
 PUBLIC = {
     "CostModelSampler": "autoturbo.search.samplers",
     "Graph": "autoturbo.graph.operators",
-    "Knobs": "autoturbo.schedule.knobs",
+    "Knobs": "autoturbo.schedule.knobs.candidate",
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware.target",
     "__version__": None,
@@ -43,7 +43,8 @@ PUBLIC = {
 
 
 PLUGIN = {
-    "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "CandidateEvaluator", "Failure", "Knobs",
+    "COST_MODELS", "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "CandidateEvaluator",
+    "Example", "Failure", "KernelModel", "Kernels", "Knobs", "ModelStart",
     "LowerBound", "Measurement",
     "Measurer", "MeasurerInfo", "TimedMeasurer", "measurement_of", "Outcome", "Proposer",
     "Reading",

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autoturbo.statistics import FEWEST_RANKS, Gain, alike, differences, mean_interval, student
+from autoturbo.statistics import (
+    FEWEST_RANKS,
+    Gain,
+    alike,
+    differences,
+    likeliest_shown,
+    mean_interval,
+    student,
+)
 
 PACKAGE = Path(__file__).parents[1] / "autoturbo"
 
@@ -61,6 +69,49 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert mean_interval([0.25, 0.5]) == (-math.inf, 0.375, math.inf)
     assert mean_interval([]) == (-math.inf, 0.0, math.inf)
     assert student(0.025, 10) == pytest.approx(2.228, abs=1e-3)
+
+
+def test_what_showed_is_likeliest_smaller() -> None:
+    """With one look, the mean of the truncated distribution is what was measured."""
+    for measured in (0.52, 0.6, 0.8, 1.2):
+        likeliest = likeliest_shown(measured, 0.2, 2.2)
+        bar = (0.44 - likeliest) / 0.2
+        assert likeliest + 0.2 * stats.norm.pdf(bar) / stats.norm.sf(bar) == pytest.approx(measured)
+    assert likeliest_shown(0.45, 0.2, 2.2) == 0.0
+    assert likeliest_shown(0.02, 0.0, 2.2) == 0.02
+    assert likeliest_shown(-0.02, 0.0, 2.2) == likeliest_shown(-0.02, 0.1, 2.2) == 0.0
+
+
+@pytest.mark.parametrize(("look", "looks"), [(1, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 3)])
+def test_more_is_likeliest_of_what_showed_more_clearly(look: int, looks: int) -> None:
+    measured = np.linspace(2.3, 8, 40)
+    likeliest = [likeliest_shown(mean, 1.0, 2.3, look, looks) for mean in measured]
+    assert likeliest == sorted(likeliest)
+    assert all(0 <= low <= high for low, high in zip(likeliest, measured, strict=True))
+    assert likeliest[0] < measured[0] / 2
+    assert likeliest[-1] == pytest.approx(measured[-1], rel=1e-4)
+
+
+def test_several_looks_are_one_likelihood() -> None:
+    """The likeliest mean makes what shows, by simulation, likelier than any mean beside it."""
+    level, look, looks, measured = 2.3, 2, 3, 2.9
+    sums = np.cumsum(np.random.default_rng(0).standard_normal((400_000, looks)), axis=1)
+
+    def shown(drift: float) -> float:
+        open_, share = np.ones(len(sums), bool), 0.0
+        for turn in range(looks):
+            at = sums[:, turn] + drift * (turn + 1)
+            shows = at > level * math.sqrt(turn + 1)
+            share += float(np.mean(open_ & shows))
+            open_ &= ~shows & (at > 0)
+        return share
+
+    def fit(mean: float) -> float:
+        return -((measured - mean) ** 2) / 2 - math.log(shown(mean / math.sqrt(look)))
+
+    likeliest = likeliest_shown(measured, 1.0, level, look, looks)
+    assert max((0.0, *np.linspace(0, measured, 30)), key=fit) == pytest.approx(likeliest, abs=0.12)
+    assert fit(likeliest) > max(fit(likeliest - 0.15), fit(likeliest + 0.15))
 
 
 def test_rounds_in_which_something_failed_do_not_count() -> None:

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from autoturbo.schedule.knobs import KNOBS_SCHEMA, KnobSpec, Stage, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knob, Stage, model_knobs, subgraph_knobs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "knobs.md"
 
 HEAD = """# Knobs
 
-Written by `python tools/knobs_page.py` from the specifications in `autoturbo/schedule/knobs.py`;
+Written by `python tools/knobs_page.py` from the specifications in `autoturbo/schedule/knobs`;
 do not edit. Knob set {schema}.
 
 The value `auto` of a knob is the published heuristic (GraphTurbo, OSDI '23). Trial 0 of every
@@ -74,7 +74,9 @@ TAIL = """
 ## What a search tries
 
 A search varies the model's knobs and those of the heaviest sub-graphs of the heuristic's plan
-(`--subgraphs N`; isomorphic sub-graphs share theirs and count once). Equal settings are one point:
+(`--subgraphs N`; isomorphic sub-graphs share theirs and count once). Where
+`tried` says `-` a value has to be set or allowed: searches end no better with it. Equal settings
+are one point:
 
 - a value that equals `auto` or the model's knob is `auto`;
 - a priority counts only where `instance_order` is `priority`;
@@ -90,32 +92,26 @@ def page() -> str:
     return "".join(
         (
             HEAD.format(schema=KNOBS_SCHEMA, stages=", ".join(s.name.lower() for s in Stage)),
-            *_rows(knob_specs().items()),
+            *_rows(model_knobs().items()),
             OWN,
-            *_rows(subgraph_knob_specs().items()),
+            *_rows(subgraph_knobs().items()),
             UNITS,
             TAIL,
         )
     )
 
 
-def _rows(specs: Iterable[tuple[str, KnobSpec]]) -> list[str]:
+def _rows(specs: Iterable[tuple[str, Knob]]) -> list[str]:
     return [
         f"| `{name}` | {spec.help} | {spec.stage.name.lower()} "
-        f"| {spec.published} | {_accepted(spec)} | {_tried(spec)} |\n"
+        f"| {spec.published} | {spec.accepted()} | {_tried(spec)} |\n"
         for name, spec in specs
     ]
 
 
-def _accepted(spec: KnobSpec) -> str:
-    if spec.low is None:
-        return ", ".join(f"`{word}`" for word in spec.words[1:])
-    kind = "whole" if spec.whole else "number"
-    limit = f"{spec.low:g} or more" if spec.high is None else f"{spec.low:g} to {spec.high:g}"
-    return f"{kind}, {limit}"
-
-
-def _tried(spec: KnobSpec) -> str:
+def _tried(spec: Knob) -> str:
+    if not spec.searched:
+        return "-"
     if not spec.choices:
         return "what suits model and target"
     return ", ".join(f"{c:g}" if isinstance(c, float) else str(c) for c in spec.choices)

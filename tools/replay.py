@@ -27,7 +27,7 @@ import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.errors import KnobsError
 from autoturbo.files import atomic_write
-from autoturbo.schedule.knobs import Knobs, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import Knobs, fitting, model_knobs, subgraph_knobs
 from autoturbo.search.warm_starts.transfer import with_possible_splits
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
@@ -161,14 +161,14 @@ def drawn_settings(name: str) -> list[dict[str, Any]]:
     samples = model_scheduler.batch_choices()
     found: list[dict[str, Any]] = [{}]
     while len(found) < SETTINGS:
-        values = _drawn(rng, {n: s.choices for n, s in knob_specs().items()})
+        values = _drawn(rng, {n: s.choices for n, s in model_knobs().items()})
         if rng.random() < OTHERWISE and values.get("cluster_partitioning", "batch") == "batch":
             values["batches_per_cluster"] = rng.choice(samples)
         layers = [
             layer.name for layer in model_scheduler.context(model_scheduler.share().batches).layers
         ]
         chosen = rng.sample(layers, min(rng.choice((0, 0, 1, 2, 6)), len(layers)))
-        own = {n: OF_MODEL.get(n, s.choices) for n, s in subgraph_knob_specs().items()}
+        own = {n: OF_MODEL.get(n, s.choices) for n, s in subgraph_knobs().items()}
         overrides = [{"layer": layer, **_drawn(rng, own)} for layer in chosen]
         values["overrides"] = [one for one in overrides if len(one) > 1]
         try:
@@ -201,8 +201,9 @@ def _measured(
     graph, found = _graph(name), {}
     for index, target in enumerate(TARGETS):
         evaluator = _evaluator(graph, target)
+        evaluator_target = evaluator.model_scheduler.target
         found[f"settings {name} @ {target}"] = {
-            number: _result(evaluator, Knobs.from_dict(values))
+            number: _result(evaluator, fitting(Knobs.from_dict(values), evaluator_target))
             for number, values in enumerate(settings)
             if in_part(number, index, part)
         }

@@ -25,7 +25,6 @@ GROUPS = {  # headings of the page, and the files below each
         *(
             "tuning",
             "search",
-            "samplers",
             "tuning-spaces",
             "latency-only",
             "second-network",

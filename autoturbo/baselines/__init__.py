@@ -12,6 +12,7 @@ the fastest is taken. They are registered by name in :mod:`autoturbo.registry`.
 ``lb_outputs``      outputs in GB, in LB, then
 ``instance_order``  splitting, grouping and ordering instances, then
 ``graphturbo``      across-layer instruction scheduling
+``fitted``          ``graphturbo`` on the part of the chip on which it is fastest
 ==================  ================================================================================
 
 Blocks of layers with cores of their own (:mod:`autoturbo.baselines.dlfusion`) and machines of

@@ -25,6 +25,7 @@ and no traffic, because LB outlives a kernel.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -509,7 +510,8 @@ def _at_boundary(context: SchedulingContext, graph: InstanceGraph, index: int) -
 def astitch(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield a schedule for every batch per cluster."""
     for batches in model_scheduler.batch_choices():
-        plan = plan_of(
-            model_scheduler.context(batches).graph, model_scheduler.target, model_scheduler.dtype
-        )
-        yield scheduled(model_scheduler.model, plan, model_scheduler.share(batches))
+        context = model_scheduler.context(batches)
+        plan = plan_of(context.graph, context.target, context.dtype)
+        whole = dataclasses.replace(plan.context, chip=context.chip)
+        share = model_scheduler.share(batches)
+        yield scheduled(model_scheduler.model, dataclasses.replace(plan, context=whole), share)

@@ -64,6 +64,14 @@ def graphturbo(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
         yield build_schedule(model_scheduler, Knobs(batches_per_cluster=batches))
 
 
+def fitted(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
+    """Yield the published heuristic on the part of the chip on which it is fastest, simulated."""
+    from autoturbo.simulate.fitted import settings_of
+
+    schedule = build_schedule(model_scheduler, settings_of(model_scheduler))
+    yield dataclasses.replace(schedule, scheduler="fitted")
+
+
 def layer_by_layer(
     model: Graph, context: SchedulingContext, share: Share, scheduler: str, scope: Scope
 ) -> Schedule:

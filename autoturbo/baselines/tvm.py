@@ -86,8 +86,10 @@ gb_outputs, lb_outputs = (outputs_at("gb_outputs", Scope.GB), outputs_at("lb_out
 
 def fused_problem(model_scheduler: ModelScheduler, batches: int) -> SchedulingContext:
     """Return the model for some samples, normalisations expanded, with FuseOps' layers."""
-    graph = simplified(model_scheduler.context(batches).graph)
-    return make_context(graph, model_scheduler.target, model_scheduler.dtype, fused_layers(graph))
+    context = model_scheduler.context(batches)
+    graph = simplified(context.graph)
+    layers = fused_layers(graph)
+    return make_context(graph, context.target, context.dtype, layers, context.chip)
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:

@@ -41,7 +41,7 @@ class Again:
             key, latency = info.key, record.latency
         else:
             return ""
-        if key.scheduler_version != VERSION:  # what measured it is not here
+        if key.free.scheduler_version != VERSION:  # what measured it is not here
             return ""
         if key not in self._pairs:
             self._pairs[key] = _found(key, record, info)

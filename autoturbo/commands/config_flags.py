@@ -19,6 +19,7 @@ from autoturbo.commands.parser import (
     whole_number,
     wrong,
 )
+from autoturbo.commands.pin_flags import READERS
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,
@@ -84,6 +85,8 @@ def config_of(config: type[_ConfigT], options: argparse.Namespace, **more: Any) 
         kind = option_of(declared).kind
         if kind == "mapping":
             given = _mapping(flag_of(declared), given, options)
+        if kind in READERS:
+            given = READERS[kind](given)
         values[name] = tuple(dict.fromkeys(given)) if kind == "names" else given
     return config(**{**more, **values})
 
@@ -100,6 +103,8 @@ def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
     what, name = option_of(declared), {"dest": declared.name}
     if what.kind == "switch":
         return {**name, "action": "store_const", "const": declared.default is not True}
+    if what.kind in READERS:
+        return {**name, "metavar": what.metavar, "action": "append"}
     settings = {**name, "metavar": what.metavar, "type": _reader(flag_of(declared), what)}
     if declared.name == "ray":
         return {**settings, "nargs": "?", "const": "local"}

@@ -50,7 +50,9 @@ SIMULATOR = TuneConfig.measurer
 
 def origins_of(versions: Iterable[str]) -> str:
     """Return where the latencies of records come from, by the versions that made them."""
-    found = {version.partition("+")[2] for version in versions}
+    from autoturbo.database.records import PINNED
+
+    found = {version.split(PINNED)[0].partition("+")[2] for version in versions}
     others, ours = sorted(found - {""}), "" in found
     simulated = ["simulated"] if ours or not others else []
     measured = [f"measured by {', '.join(others)}"] if others else []
@@ -180,7 +182,7 @@ class StoredRun(NamedTuple):
         """
         from autoturbo.tuning.keys import measurer_of, scheduler_version
 
-        if self.info.key.scheduler_version != scheduler_version(measurer_of(self.info)):
+        if self.info.key.free.scheduler_version != scheduler_version(measurer_of(self.info)):
             message = f"run {self.info.id} is of another version of the scheduler"
             raise RunError(message, hint="replay it with the release that its manifest names")
         return self.pair("replay").evaluator()
@@ -563,10 +565,10 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
 def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
     from autoturbo.tuning.keys import pair_key, scheduler_version
 
-    if info.key.scheduler_version != scheduler_version(pair.measurer):
+    if info.key.free.scheduler_version != scheduler_version(pair.measurer):
         message = f"run {info.id} is of another version of the scheduler"
         raise RunError(message, Location(file), "tune again with this release")
-    if info.key != pair_key(*pair):
+    if info.key.free != pair_key(*pair):
         of = f"{info.model} at batch {info.batch} on {info.target} in {info.key.dtype}"
         now = f"{pair.model.name} at batch {pair.model.batch} on {pair.target.name} in {pair.dtype}"
         hint = f"give the model, batch, shapes and target that 'autoturbo show {info.id} -v' lists"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.caches import GrowingArray
+from autoturbo.cost_models.contract import Example
 from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
@@ -26,7 +27,6 @@ from autoturbo.cost_models.features import (
     portable_rows,
     setting_row,
 )
-from autoturbo.cost_models.model import Example
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
@@ -236,6 +236,11 @@ class BatchFeatures:
         statistics = self._known.values(kernels, batch.own[chosen])
         knobs = self._knobs.rows[batch.settings[batch.owner[chosen]]]
         return kernel_rows(statistics, self._own.rows[kernels], knobs, self._target)
+
+    def base(self, batch: Batch, chosen: Ints) -> Floats:
+        """Return the seconds that one launch of some kernels takes if nothing was measured yet."""
+        base: Floats = self._base.rows[batch.kernels[chosen]]
+        return base
 
     def setting_rows(self, batch: Batch) -> list[Rows]:
         """Return :func:`autoturbo.cost_models.features.setting_row` of each candidate."""

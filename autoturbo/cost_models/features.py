@@ -24,17 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.ratios import RATIOS, is_planned, ratios
+from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.knobs import (
-    AUTO,
+    Here,
     KernelKnobs,
     Knobs,
-    KnobSpec,
     SubGraphKnobs,
-    Value,
+    WeightShare,
     kernel_knobs,
     knob_names,
-    knob_specs,
-    subgraph_knob_specs,
+    model_knobs,
+    subgraph_knobs,
 )
 
 if TYPE_CHECKING:
@@ -46,22 +46,21 @@ FEATURES_SCHEMA: Final = 5
 Rows = NDArray[np.float32]
 """Feature rows, ``(rows, columns)``."""
 
-UNLIMITED = 20.0
-"""``log2`` of "no limit": more layers than any model has."""
-
-KNOB_NAMES: Final = tuple(knob_specs())
-"""Columns of the model's knobs."""
+KNOB_NAMES: Final = tuple(name for name in model_knobs() if name not in ChipPart._fields)
+"""Columns of the model's knobs; a search stays on one part of the chip."""
 
 OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
-PLACING: Final = (
-    "dim", "inner_dim", "cores", "core_parallel_dim", "scope", "spill_victim", "prefetch_depth",
-)  # fmt: skip
+PLACING: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].moves_data)
 """Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
 decide what its neighbours find near them. The others change the statistics or nothing, but for
 ``weight_buffer_fraction``, of which more only takes room from tensors where the statistics are the
 same."""
+
+_WEIGHT_SHARE = next(
+    i for i, name in enumerate(OVERRIDE_NAMES) if isinstance(subgraph_knobs()[name], WeightShare)
+)
 
 PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
@@ -81,24 +80,10 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
         knobs: The candidate.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
-    values = {name: getattr(knobs, name) for name in KNOB_NAMES}
-    if values["batches_per_cluster"] == AUTO:
-        values["batches_per_cluster"] = share
-    specs = knob_specs()
-    return np.asarray([_number_of(specs[n], value) for n, value in values.items()], np.float32)
-
-
-def _number_of(spec: KnobSpec, value: Value) -> float:
-    """Return a knob's value as a number: ``log2`` of numbers, positions of words, 0 for auto.
-
-    ``"auto"`` is the number that it stands for, where that is one, and :data:`UNLIMITED` otherwise.
-    """
-    if spec.low is None:
-        return float(spec.choices.index(value) + 1) if value in spec.choices else 0.0
-    try:
-        return math.log2(max(float(spec.published if value == AUTO else value), 2.0**-10))
-    except ValueError:
-        return UNLIMITED
+    here = Here(share=share)
+    decisions = model_knobs()
+    numbers = [decisions[name].number(getattr(knobs, name), here) for name in KNOB_NAMES]
+    return np.asarray(numbers, np.float32)
 
 
 def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: int) -> Rows:
@@ -116,23 +101,9 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
 @functools.lru_cache(maxsize=1 << 12)
 def own_vector(values: KernelKnobs) -> Rows:
     """Return knobs that hold for a kernel as numbers, in the order of :data:`OVERRIDE_NAMES`."""
+    here, decisions = Here(), subgraph_knobs()
     pairs = zip(OVERRIDE_NAMES, values, strict=True)
-    return np.asarray([_own_number(name, value) for name, value in pairs], np.float32)
-
-
-def _own_number(name: str, value: Value) -> float:
-    """Return the value of a sub-graph's knob, or of the model's that it inherits, as a number.
-
-    Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
-    """
-    spec = subgraph_knob_specs()[name]
-    if name in ("dim", "inner_dim", "core_parallel_dim"):
-        return 0.0 if value == AUTO else float(value) + 1
-    if name in ("factor", "cores") and value == AUTO:
-        return -1.0
-    if value == AUTO and (model := knob_specs().get(name)) is not None:
-        value = model.word or (model.published if model.low is not None else AUTO)
-    return _number_of(spec, value)
+    return np.asarray([decisions[name].number(v, here) for name, v in pairs], np.float32)
 
 
 def target_vector(target: Target, dtype: str) -> Rows:
@@ -143,7 +114,7 @@ def target_vector(target: Target, dtype: str) -> Rows:
         target.vector.special_lanes, target.lb.capacity, target.lb.weight_capacity,
         target.lb.bandwidth, target.gb.capacity, target.gb.bandwidth, target.transfer.bandwidth,
         target.dma.channels * target.dma.bandwidth, target.ddr.bandwidth * target.ddr.efficiency,
-        target.overheads.kernel_launch, target.overheads.barrier,
+        target.overheads.kernel_launch + target.overheads.kernel_ramp, target.overheads.barrier,
     )  # fmt: skip
     return np.asarray([math.log10(f) if f > 0 else 0.0 for f in figures], np.float32)
 
@@ -169,7 +140,7 @@ def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
     if not is_planned(statistics.shape[1]):
         return overrides
-    share = overrides[:, OVERRIDE_NAMES.index("weight_buffer_fraction")]
+    share = overrides[:, _WEIGHT_SHARE]
     return np.concatenate([ratios(statistics, share), overrides], axis=1, dtype=np.float32)
 
 

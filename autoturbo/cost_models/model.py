@@ -8,7 +8,6 @@ over it: squared error there is relative error, and one fast outlier does not dr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,10 +16,10 @@ import numpy as np
 
 from autoturbo.caches import row_bytes
 from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.contract import Example, KernelModel, Kernels, MakeModel, ModelStart
 from autoturbo.cost_models.features import Rows
 from autoturbo.cost_models.totals import Total, TotalsModel
-from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.codegen.work import Floats
 
 FEWEST: Final = 8
 """Measured candidates without which there is no model: fewer say less than a heuristic."""
@@ -35,41 +34,57 @@ few kernels there are; asking for all takes twice as long and is no better in a 
 BINS: Final = 64
 """Of a column; twice as many are no better and take a third longer."""
 
+_NOTHING: Final = ModelStart()
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Example:
-    """A candidate tried.
+
+class KernelTrees:
+    """Our model of kernels: trees, or what latencies alone say of them.
 
     Attributes:
-        rows: Features of its kernels, ``(sub-graphs, columns)``.
-        launches: Of each kernel.
-        setting: Features of the candidate as a whole.
-        base: Seconds that predictions are relative to, ``(sub-graphs,)``.
-        times: Seconds of one launch of each kernel; None for a failed candidate, and where only
-            the latency is known.
-        latency: Seconds of the whole, where that is all that is known.
-        noise: Relative standard deviation of it.
+        sums: What was learned from latencies alone; None where kernels were measured.
     """
 
-    rows: Rows
-    launches: Ints
-    setting: Rows
-    base: Floats
-    times: Floats | None = None
-    latency: float | None = None
-    noise: float = 0.0
+    sums: TotalsModel | None = None
 
-    @property
-    def measured(self) -> bool:
-        """Return whether anything is known of its time."""
-        return self.times is not None or self.latency is not None
+    def __init__(self, start: ModelStart = _NOTHING) -> None:
+        self._start = start
+        self._measured: Mapping[bytes, float] = {}
 
-    @property
-    def total(self) -> float:
-        """Return the seconds of the whole, where anything is known of them; else infinity."""
-        if self.times is not None:
-            return float((self.launches * self.times).sum())
-        return math.inf if self.latency is None else self.latency
+    def fit(self, examples: Sequence[Example]) -> None:
+        """Learn from examples.
+
+        A kernel weighs as much as the root of its share of its candidate's time: what takes long
+        matters more, and what does not is seen more often. Where latencies alone are known, the
+        pretrained model's trees say which kernels are alike.
+        """
+        totals = [
+            Total(e.rows, e.launches * e.base, e.latency, e.noise)
+            for e in examples
+            if e.latency is not None
+        ]
+        if totals:
+            self.sums = TotalsModel.of(totals, self._start.trees)
+            return
+        rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
+        self._trees = Booster.of(
+            rows, labels, weights, seed=self._start.seed, colsample_bynode=COLUMNS, max_bin=BINS
+        )
+        self._measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))
+
+    def predict(self, kernels: Kernels) -> tuple[Floats, Floats]:
+        """Return logarithms of kernels' times over their bases, and which of them were measured.
+
+        Trees spread what one kernel took over its neighbours; what was seen needs no guess: it is
+        the mean of what was measured. How far trees are off is not known.
+        """
+        if self.sums is not None:
+            logarithms, seen = self.sums.told(kernels.rows)
+            return logarithms, np.where(seen, 0.0, np.nan)
+        known = [self._measured.get(row, np.nan) for row in row_bytes(kernels.rows).tolist()]
+        times_s = np.asarray(known, np.float64)
+        seen = ~np.isnan(times_s)
+        guessed = self._trees.predict(kernels.rows)
+        return np.where(seen, times_s, guessed), np.where(seen, 0.0, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,27 +92,23 @@ class CostModel:
     """Kernel times and feasibility, learned from examples.
 
     Attributes:
-        times: Predicts factors of kernels: trees, or what was learned from latencies alone.
+        times: Predicts factors of kernels.
         feasible: Trees that predict feasibility; None while nothing failed.
-        measured: Factors of kernels that were measured, by their features.
     """
 
-    times: Booster | TotalsModel
+    times: KernelModel
     feasible: Booster | None
-    measured: Mapping[bytes, float]
 
     @staticmethod
-    def of(examples: Sequence[Example], seed: int = 0, prior: Booster | None = None) -> CostModel:
+    def of(
+        examples: Sequence[Example], start: ModelStart = _NOTHING, make: MakeModel = KernelTrees
+    ) -> CostModel:
         """Learn from examples.
-
-        A kernel weighs as much as the root of its share of its candidate's time: what takes long
-        matters more, and what does not is seen more often.
 
         Args:
             examples: In the order of their trials, at least :data:`FEWEST` of them measured.
-            seed: Of the trees.
-            prior: Trees that the examples' bases are of; where latencies alone are known, these
-                say which kernels are alike.
+            start: The seed, and trees that the examples' bases are of.
+            make: Makes the model of kernels.
 
         Returns:
             The model. It predicts times of kernels, and where an example was not feasible also
@@ -105,32 +116,17 @@ class CostModel:
         """
         known, feasible = np.asarray([e.measured for e in examples], np.float64), None
         if not known.all():
-            settings = np.stack([e.setting for e in examples])
-            feasible = Booster.of(settings, known, objective="binary:logistic", trees=40, seed=seed)
-        totals = [
-            Total(e.rows, e.launches * e.base, e.latency, e.noise)
-            for e in examples
-            if e.latency is not None
-        ]
-        if totals:
-            return CostModel(TotalsModel.of(totals, prior), feasible, {})
-        rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
-        times = Booster.of(rows, labels, weights, seed=seed, colsample_bynode=COLUMNS, max_bin=BINS)
-        measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))
-        return CostModel(times, feasible, measured)
+            rows, seed = np.stack([e.setting for e in examples]), start.seed
+            feasible = Booster.of(rows, known, objective="binary:logistic", trees=40, seed=seed)
+        times = make(start)
+        times.fit(examples)
+        return CostModel(times, feasible)
 
-    def told(self, rows: Rows) -> tuple[Floats, Flags]:
-        """Return logarithms of kernels' times over their bases, and which of them were measured.
-
-        Trees spread what one kernel took over its neighbours; what was seen needs no guess: it is
-        the mean of what was measured.
-        """
-        if isinstance(self.times, TotalsModel):
-            return self.times.told(rows)
-        known = [self.measured.get(row, np.nan) for row in row_bytes(rows).tolist()]
-        times_s = np.asarray(known, np.float64)
-        seen = ~np.isnan(times_s)
-        return np.where(seen, times_s, self.times.predict(rows)), seen
+    @property
+    def sums(self) -> TotalsModel | None:
+        """Return what knows deviations of sums of kernels; None where only kernels' are known."""
+        sums: TotalsModel | None = getattr(self.times, "sums", None)
+        return sums
 
     def feasibility(self, settings: Rows) -> Floats:
         """Return the probability that candidates can be measured; 1 while none failed.

@@ -33,9 +33,3 @@ class Prediction:
     def plain(points: Ints, expected: NDArray[np.float64]) -> Prediction:
         """Return predictions without more detail: each candidate is a kind of its own."""
         return Prediction(expected, expected, row_bytes(points).tolist())
-
-    def joined(self, others: Prediction) -> Prediction:
-        """Return the predictions of these candidates and others."""
-        expected = np.concatenate([self.expected, others.expected])
-        optimistic = np.concatenate([self.optimistic, others.optimistic])
-        return Prediction(expected, optimistic, [*self.kinds, *others.kinds])

@@ -16,6 +16,7 @@ from typing import Any, Final, NotRequired
 import numpy as np
 
 from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.contract import plugged
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
 from autoturbo.cost_models.judging import Judged
 from autoturbo.cost_models.training import Table
@@ -23,6 +24,7 @@ from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
+from autoturbo.registry import COST_MODELS
 from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.knobs import current_name
 from autoturbo.schema import Natural, TypedDict
@@ -114,7 +116,8 @@ def read_card(path: Path) -> dict[str, Any]:
     try:
         card = read_json(path)
     except (OSError, ValueError):
-        raise InputError("no card of a cost model that can be read", Location(path)) from None
+        hint = None if path.parent.exists() else "a plug-in of that name is not installed either"
+        raise InputError("no card of a cost model that can be read", Location(path), hint) from None
     if not isinstance(card, dict) or "features_schema" not in card:
         raise InputError("not the card of a pretrained cost model", Location(path))
     if card["features_schema"] != FEATURES_SCHEMA or _names(card) != list(PORTABLE):
@@ -133,6 +136,11 @@ def _names(card: Mapping[str, Any]) -> list[str]:
     return [f"{scope}{dot}{current_name(name)}" for scope, dot, name in parts]
 
 
+_ALIKE: Final = {"scheduler": ("5",), "knobs": ("2",)}
+"""Earlier versions by which a kernel has the same features and takes as long as by this one: what
+has changed since is which sub-graphs there are."""
+
+
 def _stale(versions: object) -> str:
     """Return how the measurements' versions differ from this release's; empty if they do not."""
     if not isinstance(versions, Mapping):
@@ -140,7 +148,7 @@ def _stale(versions: object) -> str:
     return ", ".join(
         f"{name} {versions.get(name)} (this release has {ours})"
         for name, ours in VERSIONS.items()
-        if versions.get(name) != ours
+        if versions.get(name) not in (ours, *_ALIKE.get(name, ()))
     )
 
 
@@ -195,7 +203,16 @@ def folder_of(name: str) -> Path:
 
 
 def content_of(name: str) -> str:
-    """Return what tells a model from another, wherever its folder is: a hash of its trees."""
+    """Return what tells a model from another, wherever its folder is: a hash of its trees.
+
+    A plug-in's is told by its name and version.
+
+    Raises:
+        InputError: See :meth:`Pretrained.load`.
+        PluginError: It cannot be imported.
+    """
+    if plugged(name) is not None:
+        return f"{name}@{COST_MODELS.version(name)}"
     card = read_card(folder_of(name) / CARD)
     return str(card.get(_CHECKSUM, name))
 

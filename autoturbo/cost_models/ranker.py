@@ -20,10 +20,10 @@ import numpy as np
 
 from autoturbo.caches import GrowingArray
 from autoturbo.cost_models.batch import Batch, BatchFeatures, EvaluatorStatistics
-from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.cost_models.contract import Example, Kernels, MakeModel, ModelStart
+from autoturbo.cost_models.model import FEWEST, CostModel, KernelTrees
 from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, folder_of, standard
-from autoturbo.cost_models.totals import TotalsModel
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -72,6 +72,7 @@ class Ranker:
             at once, and learns how far the prior is off.
         figure: What is ranked by, lower is better; the latency if None. The prior stands in for it
             until enough is measured.
+        make: Makes what learns how far estimates of kernels are off; ours, or a plug-in's.
         examples: Candidates tried.
         screened: Candidates ranked so far.
     """
@@ -82,6 +83,7 @@ class Ranker:
     seed: int = 0
     prior: Pretrained | None = None
     figure: Callable[[Measurement], float | None] | None = None
+    make: MakeModel = KernelTrees
     examples: list[Example] = field(default_factory=list)
     screened: int = 0
     _blind: bool = False
@@ -168,12 +170,13 @@ class Ranker:
             return None
         self.screened += len(settings)
         batch = self._batch(settings)
-        factors, seen = self._told_of(batch).T
+        factors, deviations = self._told_of(batch).T
         took = np.exp(factors) * self._features.weights(batch)
-        least = np.where(seen > 0, took, self._features.least(batch))
         scores, kinds = self._scores(batch, batch.sums(took)), self._features.kinds(batch)
-        totals = self._current().times
-        if not isinstance(totals, TotalsModel):
+        totals = self._current().sums
+        if totals is None:
+            unknown, lower = np.isnan(deviations), took * np.exp(-_OPTIMISM * deviations)
+            least = np.where(unknown, self._features.least(batch), lower)
             return Prediction(scores, _logarithms(batch.sums(least)), kinds)
         rows = self._features.rows(batch, np.arange(len(batch.kernels)))
         deviations = totals.deviations(rows, batch.owner, took, len(settings))
@@ -242,7 +245,7 @@ class Ranker:
     def _told_of(self, batch: Batch) -> Floats:
         """Return the run model's predictions for a batch's kernels, each predicted once.
 
-        Rows are those of :meth:`autoturbo.cost_models.model.CostModel.told`.
+        Rows are those of :meth:`autoturbo.cost_models.contract.KernelModel.predict`.
         """
         model, numbers = self._current(), self._numbers
         settings = batch.settings[batch.owner].tolist()
@@ -251,7 +254,8 @@ class Ranker:
         if fresh := len(numbers) - self._told.count:
             _, first = np.unique(rows, return_index=True)
             new = first[-fresh:]  # the last numbers
-            self._told.add(np.column_stack(model.told(self._features.rows(batch, new))))
+            kernels = Kernels(self._features.rows(batch, new), self._features.base(batch, new))
+            self._told.add(np.column_stack(model.times.predict(kernels)))
         told: Floats = self._told.rows[rows]
         return told
 
@@ -263,7 +267,8 @@ class Ranker:
         rung = len(self.examples) if self._varies else _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             trees = None if self.prior is None else self.prior.factors
-            self._model = CostModel.of(self.examples[:rung], self.seed, trees)
+            start = ModelStart(self.seed, trees)
+            self._model = CostModel.of(self.examples[:rung], start, self.make)
             self._trained_at = rung
             self._forget_told()
         return self._model

@@ -399,7 +399,7 @@ def is_unchecked(record: Record) -> bool:
     """Return whether a record's schedule is a text that only its own evaluator can read."""
     if not isinstance(record, BestSchedule):
         return False
-    other = record.key.scheduler_version.endswith(OTHER_EVALUATOR)
+    other = record.key.free.scheduler_version.endswith(OTHER_EVALUATOR)
     return other and not any(name in record.schedule for name in _SCHEDULES)
 
 

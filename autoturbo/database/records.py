@@ -29,6 +29,10 @@ RECORD_SCHEMA = 1
 OTHER_EVALUATOR = "+evaluator"
 """End of the scheduler's version where an evaluator given from Python makes the schedules."""
 
+PINNED = "+pinned-"
+"""Before the hash of what people have fixed, at the end of the scheduler's version: a schedule that
+was found under constraints is never handed out as one that was found without."""
+
 RunState = Literal["running", "done", "interrupted", "failed"]
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 
@@ -119,6 +123,11 @@ class PairKey(Document):
     dtype: Token
     scheduler_version: Token
 
+    @property
+    def free(self) -> PairKey:
+        """Return the key of what is found without constraints."""
+        return dataclasses.replace(self, scheduler_version=self.scheduler_version.split(PINNED)[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Verified(Document):
@@ -202,7 +211,7 @@ class HandedOut(Document):
 
     Attributes:
         trial: The trial whose schedule it is.
-        covers: Trials recorded by then.
+        covers: Settings recorded by then.
         measurement: Of it: the recorded one, or what the last rounds of a race gave.
         heuristic: Of trial 0, the published heuristic, likewise; None where it has none or is
             refused.
@@ -211,6 +220,7 @@ class HandedOut(Document):
         doubt: Why the measurement was not confirmed; empty where it was.
         varies: Whether the same schedule does not always take as long.
         entrants: On this computer, the trials of the plans that were compared, by name.
+        schedules: How many schedules the settings are; None where nobody counted.
     """
 
     trial: int
@@ -222,6 +232,7 @@ class HandedOut(Document):
     doubt: str = ""
     varies: Bool = False
     entrants: Mapping[str, int] = field(default_factory=dict)
+    schedules: int | None = None
 
     @property
     def is_single(self) -> bool:
@@ -336,6 +347,14 @@ class RunInfo(Document):
     def on_host(self) -> bool:
         """Return whether it is of this computer: plans of batches, and no schedule's trials."""
         return self.target == HOST == self.settings.get("measurer")
+
+    @property
+    def schedules(self) -> int:
+        """Return how many schedules its trials are; until its end the settings that were tried."""
+        handed = self.handed_out
+        if handed is None or handed.schedules is None or handed.covers != self.trials:
+            return self.trials
+        return handed.schedules
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -45,6 +45,7 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
         outputs=tuple(new[t] for t in used),
         notes=(),
         sample_dims=(),
+        file_places=tuple(graph.file_places[index] for index in chosen if graph.file_places),
     )
     if not graph.sample_dims:
         return part

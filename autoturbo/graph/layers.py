@@ -12,14 +12,21 @@ of the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
 from autoturbo.graph.integers import Rescaling, rescalings
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
-from autoturbo.graph.ordering import in_topological_order
+from autoturbo.graph.ordering import (
+    AS_IN_FILE,
+    BRANCHES,
+    LONGEST_PATH,
+    in_topological_order,
+    least_live_first,
+    longest_path_first,
+)
 from autoturbo.graph.stored import DEQUANTISE, QUANTISE
 
 _LONGEST_BRANCH = 12
@@ -53,8 +60,61 @@ class Layer:
     in_place: bool
 
 
-def layers_of(graph: Graph) -> tuple[Layer, ...]:
-    """Cut a graph into layers, in topological order of their last operators."""
+def layers_of(graph: Graph, places: Sequence[int] | None = None) -> tuple[Layer, ...]:
+    """Cut a graph into layers, in topological order; those go first that ``places`` says."""
+    return layers_from(graph, _chains(graph), places)
+
+
+def layers_from(
+    graph: Graph, chains: Iterable[Iterable[int]], places: Sequence[int] | None = None
+) -> tuple[Layer, ...]:
+    """Return the layers of the given operators, in topological order.
+
+    Args:
+        graph: The graph they come from.
+        chains: Operator indices of each layer; together they hold every operator once, and no
+            layer may depend on itself through another.
+        places: Per operator (:func:`places_of`): of the layers that are ready, that with the first
+            of them goes first. If None, that after which the fewest elements are live.
+    """
+    parts = sorted(sorted(chain) for chain in chains)
+    needs = _needs(graph, parts)
+    if places is None:
+        order = least_live_first(needs, _made_elements(graph, parts))
+    else:
+        first = [min(places[index] for index in part) for part in parts]
+        order, _ = in_topological_order(needs, first)
+    return tuple(_layer(graph, index, parts[number]) for index, number in enumerate(order))
+
+
+def places_of(graph: Graph, order: str) -> Sequence[int]:
+    """Return the place of every operator in an order of the graph's layers.
+
+    The same places serve the graph at every batch: sizes and work differ there, the order does not.
+
+    Args:
+        graph: The graph.
+        order: One of the words of :mod:`autoturbo.graph.ordering`.
+    """
+    if order == BRANCHES:
+        return range(len(graph.operators))
+    if order == AS_IN_FILE:
+        return graph.file_places or range(len(graph.operators))
+    parts = sorted(_chains(graph))
+    needs = _needs(graph, parts)
+    if order == LONGEST_PATH:
+        numbers = longest_path_first(needs, [_work(graph, part) for part in parts])
+    else:
+        numbers = least_live_first(needs, _made_elements(graph, parts))
+    places = [0] * len(graph.operators)
+    for place, number in enumerate(numbers):
+        for index in parts[number]:
+            places[index] = place
+    return places
+
+
+def _chains(graph: Graph) -> list[list[int]]:
+    """Return the operators of every layer, ascending."""
     chains: list[list[int]] = []
     taken = [False] * len(graph.operators)
     scales = {end.scale: end for end in rescalings(graph).values()}
@@ -62,23 +122,11 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     starts = range(len(graph.operators))
     for start in (*(i for i in starts if i not in makers), *sorted(makers)):
         if not taken[start]:
-            chain = _grow(graph, start, scales)
+            chain = sorted(_grow(graph, start, scales))
             for index in chain:
                 taken[index] = True
             chains.append(chain)
-    return layers_from(graph, chains)
-
-
-def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, ...]:
-    """Return the layers of the given operators, in topological order.
-
-    Args:
-        graph: The graph they come from.
-        chains: Operator indices of each layer; together they hold every operator once, and no
-            layer may depend on itself through another.
-    """
-    parts = _topological(graph, [sorted(chain) for chain in chains])
-    return tuple(_layer(graph, index, part) for index, part in enumerate(parts))
+    return chains
 
 
 def _grow(graph: Graph, start: int, scales: Mapping[int, Rescaling]) -> list[int]:
@@ -200,33 +248,45 @@ def _may_join(held: _Kinds, more: _Kinds) -> bool:
     return both.matrix <= 1 and both.learned <= 1 and not both.opaque
 
 
-def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
-    """Return chains in topological order; ties are ordered by their first operator."""
-    chains = sorted(chains)
+def _needs(graph: Graph, chains: Sequence[Sequence[int]]) -> list[set[int]]:
+    """Return, per chain, the other chains that it reads from."""
     owner = {index: number for number, chain in enumerate(chains) for index in chain}
-    needs = [
+    return [
         {owner[index] for index in _producers(graph, chain)} - {number}
         for number, chain in enumerate(chains)
     ]
-    return [chains[number] for number in in_topological_order(needs)[0]]
 
 
-def _producers(graph: Graph, chain: list[int]) -> set[int]:
+def _producers(graph: Graph, chain: Iterable[int]) -> set[int]:
     producers = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
     return producers - {-1}
 
 
+def _made_elements(graph: Graph, chains: Iterable[Sequence[int]]) -> list[int]:
+    """Return, per chain, the elements that it makes for others."""
+    return [sum(graph.tensors[t].elements for t in _leaving(graph, chain)) for chain in chains]
+
+
+def _work(graph: Graph, chain: Iterable[int]) -> int:
+    operators = (graph.operators[index] for index in chain)
+    return sum(operator.macs + operator.points for operator in operators)
+
+
+def _leaving(graph: Graph, chain: Sequence[int]) -> tuple[int, ...]:
+    """Return the tensors of a chain that others read or that leave the model."""
+    inside = set(chain)
+    return tuple(
+        t
+        for index in chain
+        for t in graph.operators[index].outputs
+        if t in graph.returned or not inside.issuperset(graph.consumers[t])
+    )
+
+
 def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
     operators = [graph.operators[i] for i in chain]
-    inside = set(chain)
     made_tensors = {t for op in operators for t in op.outputs}
     read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made_tensors)
-    outputs = tuple(
-        t
-        for op in operators
-        for t in op.outputs
-        if t in graph.returned or set(graph.consumers[t]) - inside
-    )
     anchor = next((i for i in chain if graph.operators[i].engine is Engine.MATRIX), chain[-1])
     return Layer(
         index=index,
@@ -235,7 +295,7 @@ def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
         anchor=anchor,
         inputs=tuple(t for t in read if not graph.tensors[t].constant),
         weights=tuple(t for t in read if graph.tensors[t].constant),
-        outputs=outputs,
+        outputs=_leaving(graph, chain),
         in_place=_in_place(operators),
     )
 

@@ -351,6 +351,7 @@ class Graph:
         sample_dims: What :attr:`samples` has of inputs that are exceptions: the dimension, if it is
             not the first, or below 0 if the input has no samples although it begins with as many.
         agreed: The inputs agree on the batch; where they do not, it is 1 and no sample is known.
+        file_places: Per operator, its place among those of the file; empty where that is its own.
     """
 
     name: str
@@ -365,6 +366,7 @@ class Graph:
     fixed: tuple[str, str, str] | None = field(default=None, compare=False)
     sample_dims: tuple[tuple[int, int], ...] = ()
     agreed: bool = field(default=True, compare=False)
+    file_places: tuple[int, ...] = ()
 
     @functools.cached_property
     def samples(self) -> dict[int, int]:

@@ -45,11 +45,13 @@ class FileValue(Rule):
         suffix: End of the name in the file, its unit.
         name: In the file, where it is not the attribute's with the suffix.
         default: The value of a file that leaves the field out; None if it may not.
+        timed: Whether only times depend on it: a schedule made for one value runs with any other.
     """
 
     suffix: str = ""
     name: str = ""
     default: Any = None
+    timed: bool = False
 
     def to_si(self, value: Any) -> Any:
         """Return the attribute's value for a value of the file."""
@@ -172,6 +174,33 @@ class Rates(Figure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges(FileValue):
+    """Two values for each of some fields, by the path of the field: what is not published."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a mapping to lists of two values; the fields are checked later."""
+        from pydantic_core import core_schema as cs
+
+        value = cs.union_schema([cs.bool_schema(strict=True), cs.float_schema(), cs.str_schema()])
+        ends = cs.no_info_before_validator_function(_two_values, cs.list_schema(value))
+        return cs.dict_schema(cs.str_schema(), ends)
+
+    def published(self) -> dict[str, Any]:
+        """Return that there are two values."""
+        return {"additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2}}
+
+    def to_si(self, value: Any) -> Any:
+        """Return pairs of path and values, each in the unit of its field."""
+        return tuple((path, tuple(ends)) for path, ends in value.items())
+
+    def from_si(self, value: Any) -> Any:
+        """Return the values by path."""
+        return {path: list(ends) for path, ends in value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section(Rule):
     """A mapping of a target file.
 
@@ -206,6 +235,12 @@ def _not_empty(value: Any) -> Any:
         raise fault(f"must be a mapping of data types to numbers, not {shown(value)}")
     if not value:
         raise fault("names no data type", "add at least one, such as 'float16: 1.0'")
+    return value
+
+
+def _two_values(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004  both ends
+        raise fault(f"must be a list of two values, not {shown(value)}", "write [LOW, HIGH]")
     return value
 
 
@@ -267,12 +302,12 @@ def whole(about: str, example: int, low: int = 1, high: float = 65536, **more: A
 
 def bandwidth(about: str, example: float) -> Figure:
     """Return the annotation of bytes per second."""
-    return number(f"{about}, in 10^9 bytes/s", example, 1e-3, suffix="gb_s")
+    return number(f"{about}, in 10^9 bytes/s", example, 1e-3, suffix="gb_s", timed=True)
 
 
 def latency(about: str, example: float, high: float = 1e9) -> Figure:
     """Return the annotation of a time that a file gives in nanoseconds."""
-    return number(about, example, high=high, suffix="ns")
+    return number(about, example, high=high, suffix="ns", timed=True)
 
 
 def capacity(about: str, example: float) -> Figure:

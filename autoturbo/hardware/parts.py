@@ -7,8 +7,9 @@ unless a field says otherwise.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 from autoturbo.hardware.fields import (
     CheckedValue,
@@ -22,6 +23,10 @@ from autoturbo.hardware.fields import (
     whole,
 )
 from autoturbo.schema import Choice, Flag, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
 """Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
@@ -37,6 +42,14 @@ DATAFLOWS = (
 """What stays in a matrix engine's array while the other operands stream through it."""
 
 
+FIXED = "fixed"
+
+FREE = "free"
+
+DDR_SHARES = (FIXED, FREE)
+"""How clusters share the bandwidth of off-chip memory."""
+
+
 def storage_ratio(dtype: str) -> float:
     """Return the bytes in memory per byte that a graph counts, 1 except for block floats."""
     return _BLOCK_BYTES.get(dtype, 1.0)
@@ -47,7 +60,7 @@ PerDtype = tuple[tuple[str, float], ...]
 
 
 def _startup(about: str, example: int) -> Figure:
-    return whole(about, example, low=0, high=1_000_000)
+    return whole(about, example, low=0, high=1_000_000, timed=True)
 
 
 def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> CheckedValue:
@@ -64,6 +77,10 @@ def _text(about: str, longest: int, pattern: str | None = None, example: str = "
 
 def _energy(about: str, example: float, **more: Any) -> Figure:
     return number(about, example, high=1e6, suffix="pj_per_byte", **more)
+
+
+def _fixed_cost(about: str, example: float, **more: Any) -> Figure:
+    return number(about, example, suffix="us", timed=True, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +165,7 @@ class VectorEngine:
         ),
     ]
     special_lanes: Annotated[
-        float, number("elements per cycle of exp, div, sqrt, erf, tanh", 8, 1e-3, 1e6)
+        float, number("elements per cycle of exp, div, sqrt, erf, tanh", 8, 1e-3, 1e6, timed=True)
     ]
     startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
 
@@ -168,11 +185,25 @@ class TransferEngine:
 
 @dataclass(frozen=True, slots=True)
 class DmaEngine:
-    """The DMA engine of one cluster: DDR to and from GB or LB."""
+    """The DMA engine of one cluster: DDR to and from GB or LB.
 
-    channels: Annotated[int, whole("transfers at once", 2)]
+    Attributes:
+        channels: Transfers at once.
+        bandwidth: Bytes per second of each channel.
+        latency: Seconds to start one transfer.
+        bypasses_gb: Whether a schedule may leave GB out: the way that a chip without GB has is
+            there as well. It matters only where there is GB. A file that does not say has it, so
+            that a chip to which GB is added is never slower; presets say false, since no public
+            source tells of it.
+    """
+
+    channels: Annotated[int, whole("transfers at once", 2, timed=True)]
     bandwidth: Annotated[float, bandwidth("of each channel", 32)]
     latency: Annotated[float, latency("start of one transfer", 500)]
+    bypasses_gb: Annotated[
+        bool,
+        _flag("also moves between DDR and LB directly, past GB", default=True, example=False),
+    ] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +238,28 @@ class OffChip:
         latency: Seconds to the first byte.
         efficiency: Fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
             cost on top is :class:`DramTiming`'s.
+        share: How clusters share the bandwidth, one of :data:`DDR_SHARES`: a ``"fixed"`` part each,
+            as with channels of their own, or ``"free"``: clusters that work have also what is left
+            by those that never do.
     """
 
     capacity: Annotated[int, number("per cluster, in GiB", 4, 1e-3, 1e6, suffix="gib")]
     bandwidth: Annotated[float, bandwidth("peak of the whole chip, shared by its clusters", 64)]
     latency: Annotated[float, latency("to the first byte", 200)]
     efficiency: Annotated[
-        float, number("fraction of the peak that long transfers reach", 0.85, 1e-3, 1.0)
+        float, number("fraction of the peak that long transfers reach", 0.85, 1e-3, 1.0, timed=True)
     ]
+    share: Annotated[
+        str,
+        CheckedValue(
+            about="what a cluster has of the bandwidth: fixed, one part of it for each; "
+            "free, also the parts of clusters that a schedule leaves idle",
+            example=FIXED,
+            default=FIXED,
+            rule=Choice(of=DDR_SHARES, kind="share"),
+            timed=True,
+        ),
+    ] = FIXED
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,17 +290,70 @@ class DramTiming:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Fixed costs of a kernel."""
+    """What a kernel takes besides its work.
 
-    kernel_launch: Annotated[float, number("start of a kernel on a cluster", 3.0, suffix="us")]
-    barrier: Annotated[
-        float, number("meeting of a cluster's cores at a kernel's end", 0.5, suffix="us")
-    ]
+    Attributes:
+        kernel_launch: Seconds from the end of the kernel before until the first core begins.
+        barrier: Seconds until all cores of a cluster know that the others are done.
+        kernel_ramp: Seconds that a long kernel loses until its engines are at rate. They begin at
+            half the rate, and what they lack fades with the work that is done; a kernel that ends
+            before pays its part, :meth:`ramp`.
+    """
+
+    kernel_launch: Annotated[float, _fixed_cost("start of a kernel on a cluster", 3.0)]
+    barrier: Annotated[float, _fixed_cost("meeting of a cluster's cores at a kernel's end", 0.5)]
+    kernel_ramp: Annotated[
+        float,
+        _fixed_cost(
+            "lost by a long kernel until its engines are at rate, by a short one a part of it",
+            0.0,
+            default=0.0,
+        ),
+    ] = 0.0
 
     @property
     def per_kernel(self) -> float:
-        """Return the seconds that every kernel takes besides its work."""
+        """Return the seconds that every kernel takes besides its work, however short it is."""
         return self.kernel_launch + self.barrier
+
+    @overload
+    def ramp(self, work: float) -> float: ...
+
+    @overload
+    def ramp(self, work: NDArray[np.float64]) -> NDArray[np.float64]: ...
+
+    def ramp(self, work: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        """Return the seconds that kernels lose while their engines are not at rate.
+
+        After ``w`` seconds of work at rate, the next takes ``1 + exp(-w / kernel_ramp)`` times as
+        long: twice at first. The sum is ``kernel_ramp * (1 - exp(-work / kernel_ramp))``, no more
+        than the work itself and no more than ``kernel_ramp`` (docs/decisions/kernel-ramp.md).
+
+        Args:
+            work: Seconds of the kernels at rate, from the first instruction to the end of the last.
+        """
+        if isinstance(work, float):
+            share = -math.expm1(-work / self.kernel_ramp) if self.kernel_ramp else 0.0
+            return self.kernel_ramp * share
+        import numpy as np
+
+        if not self.kernel_ramp:
+            return np.zeros_like(work)
+        return -self.kernel_ramp * np.expm1(-work / self.kernel_ramp)
+
+    @overload
+    def around(self, work: float) -> float: ...
+
+    @overload
+    def around(self, work: NDArray[np.float64]) -> NDArray[np.float64]: ...
+
+    def around(self, work: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        """Return the seconds that kernels take besides their work: launch, ramp and barrier.
+
+        Args:
+            work: As for :meth:`ramp`.
+        """
+        return self.per_kernel + self.ramp(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +389,10 @@ class Calibration:
         table: Name of the file of measurements.
         sha256: Of that file; empty where it is not known.
         date: Of the comparison, YYYY-MM-DD; empty where it is not known.
+        regime: Seconds of a kernel that separate short from long ones; 0 where nobody did.
+        error_below: The error of rows of shorter kernels.
+        error_above: The error of the others.
+        rows_below: Measurements that ``error_below`` is of.
     """
 
     error: Annotated[
@@ -301,3 +403,25 @@ class Calibration:
     table: Annotated[str, _text("name of the file of measurements", 200, example="board.csv")]
     sha256: Annotated[str, _text("SHA-256 of that file", 64, pattern="([0-9a-f]{64})?")] = ""
     date: Annotated[str, _text("day of the comparison", 10, pattern=r"(\d{4}-\d\d-\d\d)?")] = ""
+    regime: Annotated[
+        float,
+        number("length of a kernel that separates two errors", 40.0, suffix="us", default=0.0),
+    ] = 0.0
+    error_below: Annotated[
+        float, number("median error of shorter kernels", 10.0, suffix="percent", default=0.0)
+    ] = 0.0
+    error_above: Annotated[
+        float, number("median error of the others", 5.0, suffix="percent", default=0.0)
+    ] = 0.0
+    rows_below: Annotated[int, whole("measurements of shorter kernels", 8, low=0, default=0)] = 0
+
+    def error_of(self, kernel_seconds: float) -> float:
+        """Return the error of what runs kernels of a length.
+
+        Of a length that nothing was measured of, the error of all rows is all that is known.
+        """
+        if not self.regime:
+            return self.error
+        if kernel_seconds < self.regime:
+            return self.error_below if self.rows_below else self.error
+        return self.error_above if self.rows > self.rows_below else self.error

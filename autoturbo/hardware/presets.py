@@ -38,6 +38,15 @@ def preset_text(name: str) -> str:
     return (_FOLDER / f"{name}.yaml").read_text("utf-8")
 
 
+def source_text(name_or_path: str) -> str | None:
+    """Return the text of the file that :func:`load_target` reads, None for a plug-in's target."""
+    if is_builtin(name_or_path):
+        return preset_text(name_or_path)
+    provided = plugin(name_or_path)
+    path = Path(name_or_path) if provided is None else provided
+    return path.read_text("utf-8-sig") if isinstance(path, Path) else None
+
+
 def plugin(name: str) -> Target | Path | None:
     """Return the target or path that a plug-in of that name provides; None if there is none.
 

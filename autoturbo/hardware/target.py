@@ -12,6 +12,7 @@ each other section.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,12 +21,14 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, Final, Literal
 
-from autoturbo.errors import Location, TargetError
+from autoturbo.errors import Location, TargetError, did_you_mean
 from autoturbo.hardware.document import Document
 from autoturbo.hardware.fields import (
     DTYPES,
     CheckedValue,
     Field,
+    Figure,
+    Ranges,
     Section,
     built,
     file_fields,
@@ -36,6 +39,7 @@ from autoturbo.hardware.fields import (
     written,
 )
 from autoturbo.hardware.parts import (
+    FIXED,
     NO_GLOBAL_BUFFER,
     Calibration,
     DmaEngine,
@@ -97,10 +101,12 @@ class Target(Shown):
         lb: One per core.
         gb: One per cluster.
         ddr: One, shared by the clusters.
-        overheads: Launch and barrier.
+        overheads: Launch, ramp and barrier.
         energy: None where nothing is known.
         calibration: How far simulated times were off measured ones; None where nobody compared.
         dram: Timing of ``ddr``; None where the length of runs does not matter or is not known.
+        ranges: Fields that no source settles, by path (``"ddr.share"``), each with the two ends of
+            what it may be, in the file's unit; results are told over these too.
     """
 
     name: Annotated[str, NAME]
@@ -150,6 +156,15 @@ class Target(Shown):
         Calibration | None,
         Section(about="how far simulated times were off measured ones", optional=True),
     ] = None
+    ranges: Annotated[
+        tuple[tuple[str, tuple[Any, Any]], ...],
+        Ranges(
+            about="what no source settles: two ends of what a field may be, by its path; "
+            "only fields that a schedule does not depend on",
+            example={"ddr.share": ["fixed", "free"]},
+            default={},
+        ),
+    ] = ()
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -236,16 +251,36 @@ class Target(Shown):
 @lru_cache(maxsize=256)
 def _hash(target: Target) -> str:
     document = target.as_dict()
-    for inert in ("schema_version", "name", "description", "calibration"):
+    for inert in ("schema_version", "name", "description", "calibration", "ranges"):
         document.pop(inert, None)
+    _forget_defaults(target, document)
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def known_error(target: object) -> float | None:
-    """Return the relative error of a target's simulated times; None where nobody compared them."""
+def _forget_defaults(target: Target, document: dict[str, Any]) -> None:
+    """Leave out what fields say that came later: hashes from before them hold for such chips."""
+    if not (target.dma.bypasses_gb and target.gb.capacity):
+        for engine in document["engines"]:
+            engine.pop("bypasses_gb", None)
+    if target.ddr.share == FIXED:
+        document["ddr"].pop("share", None)
+    if not target.overheads.kernel_ramp:
+        document["overheads"].pop("kernel_ramp_us", None)
+
+
+def known_error(target: object, kernel_seconds: float | None = None) -> float | None:
+    """Return the relative error of a target's simulated times; None where nobody compared them.
+
+    Args:
+        target: The target, or a machine, of which nothing is known.
+        kernel_seconds: Of a kernel of the result in the mean, where the file has the errors of
+            short and long ones; the error of all measurements if None.
+    """
     found = target.calibration if isinstance(target, Target) else None
-    return None if found is None else found.error
+    if found is None or kernel_seconds is None:
+        return None if found is None else found.error
+    return found.error_of(kernel_seconds)
 
 
 # Files
@@ -302,14 +337,17 @@ def layout() -> dict[str, Any]:
         for kind, (section, _) in ENGINES.items()
     ]
     engine: Any = Annotated[reduce(or_, engines), Tag(discriminator="kind")]
+    top = {f.name: Annotated[f.type, f.rule] for f in file_fields(Target)}
+    ranges = top.pop("ranges")  # of fields that come before
     return {
         "schema_version": VERSION,
-        **{f.name: Annotated[f.type, f.rule] for f in file_fields(Target)},
+        **top,
         "engines": Annotated[list_type(engine), _EngineList(about="one engine of each kind")],
         **{
             key: Annotated[fields_type(key, file_fields(section)), rule]
             for key, (section, rule) in PARTS.items()
         },
+        "ranges": ranges,
     }
 
 
@@ -353,11 +391,14 @@ def to_document(target: Target) -> dict[str, Any]:
         for key, value in held.items()
         if value is not None and not (key == "gb" and value.capacity == 0)
     }
+    top = written(Target, target)
+    ranges = top.pop("ranges")
     return {
         "schema_version": SCHEMA_VERSION,
-        **written(Target, target),
+        **top,
         "engines": engines,
         **parts,
+        **({"ranges": ranges} if ranges else {}),
     }
 
 
@@ -498,6 +539,58 @@ def _contradictions(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
     yield from _uncovered(dtypes, lanes, ("engines", index["vector"], "lanes"))
     if "energy" in value:
         yield from _uncovered(dtypes, value["energy"]["mac_pj"], ("energy", "mac_pj"))
+    for path, ends in value.get("ranges", {}).items():
+        yield from _range_issues(value, path, ends)
+
+
+TIMED: Final = {
+    "clock_mhz": ("", next(f for f in file_fields(Target) if f.attribute == "clock")),
+    **{
+        f"{key}.{f.name}": (key, f)
+        for key, (section, _) in {**ENGINES, **PARTS}.items()
+        for f in file_fields(section)
+        if f.rule.timed
+    },
+}
+"""Section and field of all that only times depend on, by path: a schedule stays what it is."""
+
+
+def timed_with(target: Target, path: str, value: Any) -> Target:
+    """Return the target with another value of a field that only times depend on.
+
+    Args:
+        target: The target.
+        path: One of :data:`TIMED`.
+        value: In the unit of the file.
+    """
+    section, f = TIMED[path]
+    changed = {f.attribute: f.rule.to_si(value)}
+    if section:
+        changed = {section: dataclasses.replace(getattr(target, section), **changed)}
+    return dataclasses.replace(target, **changed)
+
+
+def _range_issues(
+    value: Mapping[str, Any], path: str, ends: list[Any]
+) -> Iterator[ValidationIssue]:
+    """Yield what is wrong with the range of a field."""
+    place = ("ranges", path)
+    if path not in TIMED:
+        hint = did_you_mean(path, TIMED, kind="such fields")
+        yield ValidationIssue(place, "no field that only times depend on", hint, at="key")
+        return
+    section, f = TIMED[path]
+    kept: Any = next((e for e in value["engines"] if e["kind"] == section), value.get(section))
+    if section and kept is None:
+        yield ValidationIssue(place, f"the target has no {section}", at="key")
+        return
+    kind = fields_type(path, [f])
+    for end in ends:
+        for issue in check_part(kind, {f.name: end}):
+            yield ValidationIssue(place, issue.message, issue.hint)
+            return
+    if isinstance(f.rule, Figure) and not ends[0] < ends[1]:
+        yield ValidationIssue(place, f"{ends[0]} is not below {ends[1]}", "write [LOW, HIGH]")
 
 
 def _uncovered(
@@ -522,12 +615,13 @@ schema_version: {SCHEMA_VERSION}  # version of this layout
 
 def scaffold() -> str:
     """Return a valid template that explains every field but those of a calibration."""
-    top = "\n".join(_lines(Target, ""))
+    *top_lines, ranges = _lines(Target, "")
+    top = "\n".join(top_lines)
     engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
     parts = "\n\n".join(
         "\n".join(_part(key, *of)) for key, of in PARTS.items() if of[0] is not Calibration
     )
-    return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n"
+    return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n\n{ranges}\n"
 
 
 def _engine(key: str, kind: type, section: Section) -> Iterator[str]:
@@ -547,7 +641,9 @@ def _lines(kind: type, indent: str) -> Iterator[str]:
 
 def _value(example: object) -> str:
     if isinstance(example, dict):
-        return "{" + ", ".join(f"{key}: {value}" for key, value in example.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in example.items()) + "}"
+    if isinstance(example, list):
+        return f"[{', '.join(map(_value, example))}]"
     if isinstance(example, bool):
         return str(example).lower()
     return str(example) if example != "" else '""'

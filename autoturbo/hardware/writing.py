@@ -28,6 +28,23 @@ def target_text(target: Target, notes: Mapping[str, str], heading: Sequence[str]
     return "\n".join([*top, "", *_lines(target.as_dict(), "", "", notes)]).lstrip("\n") + "\n"
 
 
+def with_section(text: str, key: str, target: Target) -> str:
+    """Return a target's file with one section as a target has it; all else stays as it is.
+
+    Comments in the section are lost, but for the one behind its key.
+
+    Args:
+        text: The file, in block style.
+        key: Of the section, which goes to the end if the file lacks it.
+        target: With the section.
+    """
+    section = "".join(f"{line}\n" for line in _lines(target.as_dict()[key], key, "  ", {}))
+    old = re.compile(rf"^({re.escape(key)}:[^\n]*\n)(?:[ \t]+[^\n]*(?:\n|\Z))*", re.MULTILINE)
+    if old.search(text):
+        return old.sub(lambda found: found[1] + section, text, count=1)
+    return f"{text.rstrip()}\n\n{key}:\n{section}"
+
+
 def _lines(
     values: Mapping[str, Any], path: str, indent: str, notes: Mapping[str, str]
 ) -> Iterator[str]:
@@ -36,7 +53,7 @@ def _lines(
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
             yield from _lines(value, place, f"{indent}  ", notes)
-        elif isinstance(value, list):
+        elif isinstance(value, list) and isinstance(value[0], Mapping):
             yield f"{indent}{key}:"
             for engine in value:
                 inner = f"{place}[{engine['kind']}]"
@@ -49,5 +66,7 @@ def _lines(
 
 
 def _scalar(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
     is_word = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
     return str(value) if is_word else json.dumps(value, ensure_ascii=False)

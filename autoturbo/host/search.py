@@ -25,7 +25,7 @@ from autoturbo.host.learning import PartTimes
 from autoturbo.host.ledger import HostLedger
 from autoturbo.host.runner import Runner
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostChoice, HostPlan, HostSubGraph
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Racing
 from autoturbo.search.selection.racing import lead
 
 _REPEATS = 3
@@ -42,9 +42,6 @@ _PART_REPEATS, _PART_S = 6, 0.05
 
 _RACED = 4
 """Best plans that are measured again, in turn."""
-
-_RACE = sum(min(most, _RACED) for most in SEARCH.race_rounds)
-"""Figures that this takes at most."""
 
 _DRAWS = 50
 """Draws without a plan that was not measured yet, after which there seems to be none."""
@@ -114,6 +111,7 @@ class HostSearch:
         time_budget: Seconds of all that is done, with the last rounds; None for no limit.
         began: When they began, by the stopwatch's clock.
         told: Is told what goes on, trials made, and the best so far.
+        racing: How the best are raced.
     """
 
     stopwatch: Stopwatch
@@ -125,6 +123,7 @@ class HostSearch:
     time_budget: float | None = None
     began: float = 0.0
     told: Callable[[str, int, Timed | None], object] = lambda *_: None
+    racing: Racing = SEARCH.racing
     history: list[Timed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,6 +136,11 @@ class HostSearch:
     # ----------------------------------------------------------------------------------- time
 
     @property
+    def _race_figures(self) -> int:
+        """Return how many figures a race takes at most."""
+        return sum(min(most, _RACED) for most in self.racing.rounds)
+
+    @property
     def _kept_back(self) -> tuple[float, float]:
         """Return the seconds of a last race, and of the comparison after it."""
         best = min(self._known.values(), default=math.inf)
@@ -146,7 +150,9 @@ class HostSearch:
         last = _LAST * best  # a trial that begins just before the time is up; the check of outputs
         compared = comparison_s({WHOLE: whole, LOOP: best, TUNED: best}) + last
         most = _RESERVE * self.time_budget
-        return min(_RACE * figure_s(best), max(most - compared, 0.0)), min(compared, most)
+        return min(self._race_figures * figure_s(best), max(most - compared, 0.0)), min(
+            compared, most
+        )
 
     def _is_late(self, share: float = 1.0, *, of: float = 0.0) -> bool:
         """Return whether the time is up, but for what is kept back.
@@ -287,11 +293,13 @@ class HostSearch:
         if len(plans) < 2:  # noqa: PLR2004  nobody to race with
             return plans
         kept_back = self._kept_back[0] if share == 1 else 0.0
-        if self._is_late(share, of=_RACE * figure_s(self._known[plans[0]]) - kept_back):
+        if self._is_late(
+            share, of=self._race_figures * figure_s(self._known[plans[0]]) - kept_back
+        ):
             return plans
         self.told("measuring the best again", len(self.ledger.trials), self.fastest())
         known = {i: self._known[plan] for i, plan in enumerate(plans)}
-        first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), known)
+        first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), known, racing=self.racing)
         return [plans[first], *(plan for plan in plans if plan != plans[first])]
 
     def _recorded(self, models: Sequence[PartTimes]) -> None:

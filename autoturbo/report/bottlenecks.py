@@ -25,7 +25,8 @@ from autoturbo.hardware import with_field
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import in_integers
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_names
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, subgraph_knobs
+from autoturbo.schedule.knobs.splits import FACTOR
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
@@ -167,11 +168,12 @@ MOST_PADDING = 1.5
 _MINOR = 0.2
 """Share of a bottleneck's time from which its second limit is looked at too."""
 
-_ALONE_NOTHING = ("priority", *knob_names("subgraph", group="inner"))
+_ALONE_NOTHING = tuple(
+    name
+    for name, decision in subgraph_knobs().items()
+    if decision.group == "inner" or decision.upon not in (None, name)
+)
 """Knobs that mean something only together with others."""
-
-_NEARBY = 2
-"""Factors that are tried on either side of the one there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class Trials:
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         context = self.schedule.context
-        return Evaluator(self.schedule.model, context.target, context.dtype)
+        return Evaluator(self.schedule.model, context.chip, context.dtype)
 
     @functools.cached_property
     def _blocks(self) -> tuple[Block, ...]:
@@ -224,7 +226,7 @@ class Trials:
     @property
     def target(self) -> Target:
         """Return the target of the schedule."""
-        return self.schedule.context.target
+        return self.schedule.context.chip
 
     def remedies(self, bottleneck: Bottleneck) -> tuple[Remedy, ...]:
         """Return all remedies tried for a bottleneck: most gained first, infeasible ones last."""
@@ -299,11 +301,12 @@ class Trials:
         override = {own.layer: own for own in self.schedule.knobs.overrides}.get(
             bottleneck.anchors[0]
         )
-        factor = self.schedule.instances.subgraphs[bottleneck.subgraphs[0]].split.instances
-        for name in block.choices if block else ():
-            here = getattr(override, name) if override else AUTO
-            for value in _near(name, block, factor):
-                if value != here and name not in _ALONE_NOTHING:
+        instances = self.schedule.instances.subgraphs[bottleneck.subgraphs[0]].split.instances
+        for name, offered in block.choices.items() if block else ():
+            said = getattr(override, name) if override else AUTO
+            here = instances if name == FACTOR else said  # auto has a number of parts too
+            for value in subgraph_knobs()[name].neighbours(here, offered):
+                if value != said and name not in _ALONE_NOTHING:
                     yield self.knob(bottleneck.anchors, name, value)
 
     def _of_model(self, bottleneck: Bottleneck, limits: Iterable[Limit]) -> Iterator[Remedy]:
@@ -394,17 +397,6 @@ def _channel_dims(schedule: Schedule, bottleneck: Bottleneck) -> Iterator[tuple[
         for dim, one in enumerate(access.dims):
             if not graph.tensors[tensor].constant and own & {a for a, _ in one.terms}:
                 yield tensor, dim
-
-
-def _near(name: str, block: Block | None, factor: int) -> tuple[Value, ...]:
-    """Return values worth trying; of many factors those next to the present one."""
-    choices = block.choices.get(name, ()) if block else ()
-    if name != "factor":
-        return choices
-    numbers = sorted(int(choice) for choice in choices)
-    below = [n for n in numbers if n < factor][-_NEARBY:]
-    above = [n for n in numbers if n > factor][:_NEARBY]
-    return (*below, *above)
 
 
 def _times(value: Any, factor: float) -> Any:

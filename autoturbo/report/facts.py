@@ -244,7 +244,7 @@ def gather(
         raise no_schedule(info)
     best = _of_trial(evaluator, known.get(handed.trial), handed.measurement)
     order = best.use.order
-    target = best.schedule.context.target
+    target = best.schedule.context.chip
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
     space = space_of_run(info.settings, evaluator.model_scheduler)
@@ -263,7 +263,9 @@ def gather(
         others=_others(evaluator, info, handed, order),
         trust=_trust(info, handed, best, evaluator, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
-        predictions=predictions(trials, ranker, info.settings.get("round") or SEARCH.round_trials),
+        predictions=predictions(
+            trials, ranker, info.settings.get("round") or SEARCH.rounds.round_trials
+        ),
         searched_by_model=alone and info.settings.get("sampler", COST_MODEL) == COST_MODEL,
         seconds=(times[1] - times[0]).total_seconds(),
     )
@@ -408,7 +410,7 @@ def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -
     overheads = schedule.context.target.overheads
     exposed_s = dict.fromkeys(PARTS, 0.0)
     exposed_s["movements"] = kernel.launch - kernel.begin
-    exposed_s["launch"] = overheads.per_kernel
+    exposed_s["launch"] = overheads.per_kernel + kernel.ramp
     ended = kernel.end - overheads.barrier
     begin, covered = kernel.issued, 0.0
     engines = kernel.program.where[:, Column.ENGINE]

@@ -49,7 +49,6 @@ def rendered(name: str, **given: object) -> str:
     )  # fmt: skip
     environment.filters |= {"line": _line, "united": united, "number": units.count}
     for unit in (
-        "beyond_error",
         "capacity",
         "clock",
         "counted",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import AUTO, Knob, Knobs, Value, model_knobs
 from autoturbo.schema import Natural
-from autoturbo.search.encoding import START, stands_for
+from autoturbo.search.encoding import START
 from autoturbo.search.objectives import Objective
-from autoturbo.search.progress import Trial
+from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block
 
@@ -118,7 +118,11 @@ def importance_of(
         most: The most trials that importance is judged by, an even share of those measured; all if
             None.
     """
-    judged = [(point, trial) for trial in trials if (point := _point(space, trial)) is not None]
+    judged = [
+        (point, trial)
+        for trial in schedules_of(trials)
+        if (point := _point(space, trial)) is not None
+    ]
     genes = np.asarray([point for point, _ in judged], np.int64)
     genes = genes.reshape(len(judged), len(space.dimensions))
     scores = [objective.score(trial.outcome) for _, trial in judged]
@@ -202,9 +206,8 @@ def _report(
 ) -> KnobReport:
     dimension, (block, knob) = space.dimensions[index], _owner(space, index)
     value = None if best is None else dimension.choices[int(best[index])]
-    own = block is not None
     start = _start(space, best)
-    spec = (subgraph_knob_specs() if own else knob_specs()).get(knob)
+    decision = None if block else model_knobs().get(knob)
     return KnobReport(
         knob,
         block.layers if block else (),
@@ -212,8 +215,8 @@ def _report(
         share,
         value,
         None
-        if spec is None or value is None or own
-        else _border(space, index, spec, getattr(start, knob) if value == AUTO else value),
+        if decision is None or value is None
+        else _border(space, index, decision, getattr(start, knob) if value == AUTO else value),
         len(np.unique(genes[:, index])),
         len(dimension.choices),
     )
@@ -235,33 +238,20 @@ def _owner(space: Space, index: int) -> tuple[Block | None, str]:
     return own[index - first]
 
 
-def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | None:
+def _border(space: Space, index: int, decision: Knob, value: Value) -> Border | None:
     """Return at which end of the offered numbers a value lies, where the knob takes others."""
-    dimension = space.dimensions[index]
-    numbers = [n for c in dimension.choices if (n := _number(space, dimension.name, c)) is not None]
-    here = _number(space, dimension.name, value)
-    if spec.low is None or here is None or len(set(numbers)) < 3:  # noqa: PLR2004  of two values
-        return None  # each one is at a border
-    most = _most(space).get(dimension.name)
-    high = most if most is not None else spec.high
-    if here == min(numbers) and here > spec.low:
+    known = [decision.auto(space.here) if c == AUTO else c for c in space.dimensions[index].choices]
+    numbers = [float(n) for n in known if isinstance(n, int | float)]
+    here, limits = (
+        decision.auto(space.here) if value == AUTO else value,
+        decision.limits(space.here),
+    )
+    if limits is None or not isinstance(here, int | float) or len(set(numbers)) < 3:  # noqa: PLR2004
+        return None  # of two values each one is at a border
+    low, high = limits
+    if here == min(numbers) and here > low:
         return "least"
-    if here == max(numbers) and (high is None or here < high):
-        return "greatest"
-    return None
-
-
-def _number(space: Space, name: str, value: Any) -> float | None:
-    """Return the number that a choice stands for; None for a word."""
-    if value == AUTO:
-        known = _most(space)
-        value = known[name] if name in known else stands_for(name, AUTO)
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _most(space: Space) -> dict[str, int]:
-    """Return the greatest values of knobs that depend on the model, for which ``"auto"`` stands."""
-    return {"batches_per_cluster": space.share, "max_layers": space.layers}
+    return "greatest" if here == max(numbers) and here < high else None
 
 
 __all__ = ["FEWEST", "FOLDS", "Border", "Importance", "KnobReport", "importance_of"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import HEURISTIC, HEURISTICS
@@ -25,6 +26,7 @@ from autoturbo.report.units import (
     vector_sentence,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
@@ -271,6 +273,14 @@ def _time(standing: RunStatus, *, elapsed: bool = True) -> str:
     return ", ".join(filter(None, (since, left)))
 
 
+def pinned_by_you(settings: Mapping[str, Any]) -> str:
+    """Return what people have fixed in a run, by its settings; empty for nothing."""
+    pins = Pins(settings.get("fixed") or {}, settings.get("allowed") or {})
+    kept = [f"{' and '.join(group)} in one sub-graph" for group in settings.get("keep") or ()]
+    words = [*pins.words(), *kept, *(f"{name} cut" for name in settings.get("cut") or ())]
+    return f"by you: {', '.join(words)}" if words else ""
+
+
 def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outcome]]) -> str:
     """Return how the best schedule of a run shares out the work; empty where clusters work alike.
 
@@ -441,7 +451,7 @@ def measurement_view(measured: Measurement) -> View:
 
 def schedule_view(schedule: Schedule) -> View:
     """Return a view of a schedule's decisions."""
-    target, share = schedule.context.target, schedule.share
+    target, share = schedule.context.chip, schedule.share
     scopes = [scope.name for scope in schedule.placement.scopes]
     kept = (f"{scopes.count(name)} in {name}" for name in ("LB", "GB", "DDR") if name in scopes)
     facts = [
@@ -490,17 +500,18 @@ def gain_sentence(info: RunInfo) -> str:
     if gain is None:
         return f"not known, measurements vary: {handed.doubt}"
     race = handed.race
-    interval = interval_sentence(race)
+    interval = interval_sentence(handed)
     if race is not None and not race.demonstrated:
         text = f"none demonstrated: {interval}, over the heuristic"
     elif race is not None and race.objective not in OF_KERNELS:
-        text = f"{ratio(race.gain)} in {race.objective} over the heuristic ({interval})"
+        gained = f"{_raced_ratio(race.gain, race)} in {race.objective}"
+        text = f"{gained} over the heuristic ({interval})"
     elif gain <= 1:
         text = "none: no trial is faster than the heuristic"
     else:
         base = info.gain(REFERENCE)
         text = (
-            f"{ratio(gain)} over the heuristic{f' ({interval})' if interval else ''}"
+            f"{_raced_ratio(gain, race)} over the heuristic{f' ({interval})' if interval else ''}"
             f"{'' if base is None else f', {ratio(base)} over {REFERENCE}'}"
         )
     return text
@@ -513,12 +524,41 @@ def refuted_sentence(race: Race | None) -> str:
     return f"trial{'s' if race.refuted[1:] else ''} {', '.join(map(str, race.refuted))}"
 
 
-def interval_sentence(race: Race | None) -> str:
-    """Return the interval of a race's gain: ``1.37x to 1.40x at 95 % confidence``."""
-    if race is None:
+def interval_sentence(handed: HandedOut) -> str:
+    """Return the interval of a race's gain: ``1.37x to 1.40x at 95 % confidence``.
+
+    Of a gain that is much likelier to be smaller, as it would not be stated if it did not show, it
+    also says how large it then is.
+    """
+    if (race := handed.race) is None:
         return ""
-    high = "any" if race.high is None else ratio(race.high)
-    return f"{ratio(race.low)} to {high} at {percent(race.confidence)} confidence"
+    low = _raced_ratio(race.low, race)
+    high = "any" if race.high is None else _raced_ratio(race.high, race)
+    text = f"{low} to {high} at {percent(race.confidence)} confidence"
+    return "; ".join(filter(None, (text, _correction_sentence(handed, race))))
+
+
+_WORTH_SAYING = 0.1
+"""Share of a gain, as a logarithm, that has to be luck for it to be said."""
+
+_SMALL = 1.1
+"""Gain below which a percent matters."""
+
+
+def _correction_sentence(handed: HandedOut, race: Race) -> str:
+    """Return what a gain is likely to be, given that it is stated; empty where that is as much."""
+    from autoturbo.search.selection.racing import corrected_gain
+
+    gain = corrected_gain(handed)
+    if gain is None or math.log(gain) > (1 - _WORTH_SAYING) * math.log(race.gain):
+        return ""
+    return f"{_raced_ratio(gain, race)} once allowed for that only gains that show are stated"
+
+
+def _raced_ratio(value: float, race: Race | None) -> str:
+    """Return a factor as text, with a digit more where the gain of a race is small."""
+    small = race is not None and 1 / _SMALL < race.gain < _SMALL
+    return f"{value:.3f}x" if small else ratio(value)
 
 
 def failed_sentence(outcomes: Iterable[Outcome]) -> str:

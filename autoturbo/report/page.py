@@ -52,6 +52,7 @@ from autoturbo.report.lines import (
     interval_sentence,
     mixed_samples,
     mixed_sentence,
+    pinned_by_you,
     refuted_sentence,
     unsure,
 )
@@ -76,10 +77,11 @@ from autoturbo.report.timeline import (
     occupancies,
     time_charts,
 )
-from autoturbo.report.units import duration, origin_of, ratio
+from autoturbo.report.units import duration, figures_of, origin_of, range_sentence, ratio
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.breakdown.shares import ScheduleShares, schedule_shares
 from autoturbo.simulate.measurement import Failure
+from autoturbo.simulate.unpublished import simulated_range
 from autoturbo.version import __version__, interpreter
 
 # Schedulers side by side: what the tuned schedule saves, and charts of time, speed and traffic.
@@ -101,8 +103,19 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 def how_known(info: RunInfo) -> str:
     """Return how the figures of a run are known: simulated, or measured by what."""
-    measurer = info.settings.get("measurer", SIMULATOR)
-    return origin_of(measurer)
+    return origin_of(_measurer(info))
+
+
+def _measurer(info: RunInfo) -> str:
+    """Return the name of what measured a run."""
+    return str(info.settings.get("measurer", SIMULATOR))
+
+
+def _range(facts: Facts) -> str:
+    """Return the best schedule's range over what is not published of the target, in words."""
+    latency = facts.best.measurement.latency
+    found = simulated_range(facts.best.schedule, _measurer(facts.info), latency)
+    return range_sentence(latency, found)
 
 
 def reference(facts: Facts) -> tuple[str, Measured, float | None] | None:
@@ -251,8 +264,8 @@ def roofline_chart(
         for g in groups
         if g.macs and g.ddr_bytes and g.seconds
     ]
-    peak = context.target.matrix_macs_per_second(context.dtype)
-    bandwidth = context.target.ddr.bandwidth
+    peak = context.chip.matrix_macs_per_second(context.dtype)
+    bandwidth = context.chip.ddr.bandwidth
     knee = peak / bandwidth
     across = [knee, *(point[2] for point in points)]
     low, high = min(across) / 3, max(across) * 3
@@ -457,16 +470,22 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "base": reference(facts),
         "gains": gains_over(facts),
         "gain": None if facts.default is None else facts.info.gain(),
-        "interval": interval_sentence(facts.handed.race),
+        "interval": interval_sentence(facts.handed),
         "doubt": facts.info.lacking.get(HEURISTIC) or (unsure(facts.info) and facts.handed.doubt),
         "refuted": refuted_sentence(facts.handed.race),
         "failed": failed_sentence(trial.outcome for trial in facts.trials),
+        "pinned": pinned_by_you(facts.info.settings),
         "saved": saved,
         "parts_saved": parts_saved,
         "titles": PART_TITLES,
         "colours": PART_COLOURS,
         "how": how_known(facts.info),
-        "known_error": known_error(facts.best.schedule.context.target),
+        "provenance": figures_of(
+            _measurer(facts.info),
+            known_error(facts.best.schedule.context.chip, best.measurement.kernel_seconds),
+            facts.info.gain(),
+        ),
+        "range": _range(facts),
         "kept": scope_counts(best.schedule),
         "parts": sum(group.parts for group in groups),
         "kernel_rows": kernel_rows(best.schedule, best.kernels),
@@ -481,8 +500,8 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "levels": LEVELS,
         "groups": groups,
         "detailed": bool(plan.layers),
-        "peak": context.target.matrix_macs_per_second(context.dtype),
-        "bandwidth": context.target.ddr.bandwidth,
+        "peak": context.chip.matrix_macs_per_second(context.dtype),
+        "bandwidth": context.chip.ddr.bandwidth,
         "buffers": buffers,
         "most_cores": MOST_CORES,
     }
@@ -536,7 +555,7 @@ def _critical(attributed: ScheduleShares) -> list[tuple[str, float]]:
 
 def _mixed(best: Measured) -> str:
     """Return why samples cannot be told apart, and the cost of it; empty where they can."""
-    target = best.schedule.context.target
+    target = best.schedule.context.chip
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 
 
@@ -574,7 +593,7 @@ def commands(facts: Facts) -> list[str]:
     names = ("model_batch", "batch_dim", "shapes", "dims", "values")
     kept = (settings.get(name) for name in names)
     pair = ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
-    asked = TuneConfig.of_run(info).words(facts.best.schedule.context.target)
+    asked = TuneConfig.of_run(info).words(facts.best.schedule.context.chip)
     tune = ["autoturbo", "tune", info.model_file, *pair, *asked]
     replay = ["autoturbo", "replay", info.id, str(facts.handed.trial)]
     simulate = ["autoturbo", "simulate", info.model_file, *pair, "--schedule", "schedule.json"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -44,6 +45,7 @@ class SweepPoint:
         default: Latency of the published heuristic in seconds; None where it does not fit.
         failure: Why there is no schedule.
         source: Name of the target of the grid whose best candidate it runs; None for its own.
+        course: How its own search went; None where nothing fits.
     """
 
     values: tuple[Value, ...]
@@ -54,6 +56,30 @@ class SweepPoint:
     default: float | None
     failure: str | None = None
     source: str | None = None
+    course: Course | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How far a search has converged.
+
+    Attributes:
+        idle: Trials since the last that was better than all before.
+        late_gain: Share of the latency that the second half of the trials took off.
+    """
+
+    idle: int
+    late_gain: float
+
+    @staticmethod
+    def of(latencies: Sequence[float]) -> Course | None:
+        """Return the course of trials in order, infinite where one failed; None if all did."""
+        best = min(latencies, default=math.inf)
+        if best == math.inf:
+            return None
+        half = min(latencies[: max(len(latencies) // 2, 1)])
+        late_gain = 1.0 if half == math.inf else 1.0 - best / half
+        return Course(len(latencies) - 1 - latencies.index(best), late_gain)
 
 
 _Value = Real | str | Bool
@@ -64,6 +90,7 @@ PointJson = TypedDict("PointJson", {
     "from": str | None, "values": dict[str, _Value], "target": str, "run": str | None,
     "trials": Natural, "default_s": Duration | None, "best": MeasurementJson | None, "front": Bool,
     "slower_than": str | None, "failure": str | None,
+    "idle_trials": Natural | None, "late_gain": Real | None,
 })  # fmt: skip
 """One target of the grid: what was varied, and what tuning found there."""
 
@@ -184,6 +211,8 @@ class Sweep:
                     "from": point.source,
                     "slower_than": slower,
                     "failure": point.failure,
+                    "idle_trials": None if point.course is None else point.course.idle,
+                    "late_gain": None if point.course is None else point.course.late_gain,
                 }
                 for point, on_front, slower in self.told
             ],
@@ -193,13 +222,15 @@ class Sweep:
         """Return one line a point, with a header: values, figures, whether on the front, run."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        more = ("trials", "front", "slower_than", "run")
+        more = ("trials", "idle_trials", "late_gain", "front", "slower_than", "run")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, *more])
         for point, on_front, slower in self.told:
             known = () if point.best is None else point.best.as_json().items()
             figures = {**dict(known), "default_s": point.default}
             row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
-            said = (point.trials, int(on_front), slower or "", point.run)
+            course = point.course
+            converged = ("", "") if course is None else (course.idle, course.late_gain)
+            said = (point.trials, *converged, int(on_front), slower or "", point.run)
             writer.writerow([*point.values, *row, *said])
         return text.getvalue()
 
@@ -207,7 +238,16 @@ class Sweep:
 def points_table(sweep: Sweep) -> Table:
     """Return a table with one row a point; those of the front and out of order are marked."""
     axes = (axis.short.replace(".", ".\n", 1) for axis in sweep.axes)
-    headers = (*axes, "latency", "vs\nheuristic", "% of\nbound", "DDR\ntraffic", "front")
+    headers = (
+        *axes,
+        "latency",
+        "vs\nheuristic",
+        "% of\nbound",
+        "DDR\ntraffic",
+        "late\ngain",
+        "idle",
+        "front",
+    )
     rows = (
         _row(point, "?" if slower else "*" if on_front else "")
         for point, on_front, slower in sweep.told
@@ -219,15 +259,21 @@ def _row(point: SweepPoint, mark: str) -> tuple[str, ...]:
     values = tuple(shown(value) for value in point.values)
     best = point.best
     if best is None:
-        return (*values, "does not fit", "-", "-", "-", "")
+        return (*values, "does not fit", "-", "-", "-", "-", "-", "")
     return (
         *values,
         duration(best.latency),
         gain(best.latency, point.default),
         percent(best.bound_fraction),
         traffic(best),
+        *_converged(point),
         mark,
     )
+
+
+def _converged(point: SweepPoint) -> tuple[str, str]:
+    course = point.course
+    return ("-", "-") if course is None else (percent(course.late_gain), str(course.idle))
 
 
 def shown(value: Value) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from autoturbo.registry import HEURISTIC, HEURISTICS, SIMULATOR
 
 if TYPE_CHECKING:
-    from autoturbo.simulate.measurement import Measurement
+    from autoturbo.simulate.measurement import LatencyRange, Measurement
 
 _Scale = tuple[tuple[float, str], ...]
 
@@ -65,6 +65,19 @@ def speed(samples_per_second: float | None) -> str:
 def counted(number: int, what: str) -> str:
     """Return a number of things as text: ``1 layer``, ``24 layers``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def schedules(made: int, settings: int, asked: int | None = None) -> str:
+    """Return what was tried: ``64 trials``, ``91 settings, 64 schedules`` where some were alike.
+
+    Args:
+        made: Schedules.
+        settings: Of which some may give the same schedule.
+        asked: Trials that were asked for; what is beyond them was climbed.
+    """
+    if asked is not None and made > asked:
+        return f"{counted(asked, 'trial')}, {made - asked} schedules more by climbing"
+    return counted(made, "trial") if made >= settings else f"{settings} settings, {made} schedules"
 
 
 def many(number: int) -> str:
@@ -132,18 +145,30 @@ def is_doubted(gain: float, known_error: float | None) -> bool:
     return known_error is not None and gain - 1 < known_error
 
 
-def beyond_error(gain: float, known_error: float | None) -> str:
-    """Return what a target's known error says of a simulated gain, in words.
+def figures_of(measurer: str, known_error: float | None, gain: float | None = None) -> str:
+    """Return where figures come from, and how far off simulated ones are known to be, in words.
 
     Args:
-        gain: How many times as fast, above 1.
+        measurer: The name of what measured.
         known_error: Relative error of the target's simulated times; None where nobody compared
             them with measured ones.
+        gain: How many times as fast, where that is stated with them.
     """
+    if measurer != SIMULATOR:
+        return origin_of(measurer)
     if known_error is None:
-        return "never compared with measured times"
-    below = "the gain is below the known" if is_doubted(gain, known_error) else "known"
-    return f"{below} error of {percent(known_error)}"
+        return "simulated; never compared with silicon"
+    doubted = gain is not None and gain > 1 and is_doubted(gain, known_error)
+    below = "the gain is below the known" if doubted else "known"
+    return f"simulated; {below} error of {percent(known_error)}"
+
+
+def range_sentence(latency: float, found: LatencyRange | None) -> str:
+    """Return a latency and its range over what is not published; empty where there is none."""
+    if found is None:
+        return ""
+    ends = f"{duration(found.low)} to {duration(found.high)}"
+    return f"{duration(latency)}; {ends} over what is not published: {', '.join(found.fields)}"
 
 
 def known_size(count: float | None) -> str:

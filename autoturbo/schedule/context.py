@@ -64,7 +64,7 @@ class SchedulingContext:
 
     Attributes:
         graph: The model for ``graph.batch`` samples, which a cluster processes at once.
-        target: The accelerator.
+        target: The accelerator, as far as the schedule uses it.
         dtype: The compute type.
         arrays: The graph for compiled code.
         work: Its operators' arithmetic for compiled code.
@@ -75,6 +75,7 @@ class SchedulingContext:
             NHWC).
         producer: Per tensor, the layer that makes it, -1 for inputs and weights.
         consumers: Per tensor, the layers that read it.
+        chip: All of the accelerator, of which ``target`` is what the schedule uses.
     """
 
     graph: Graph
@@ -87,6 +88,7 @@ class SchedulingContext:
     loop_order: tuple[tuple[int, ...], ...]
     producer: tuple[int, ...]
     consumers: tuple[tuple[int, ...], ...]
+    chip: Target
 
     @functools.cached_property
     def layer_index(self) -> dict[str, int]:
@@ -105,7 +107,11 @@ class SchedulingContext:
 
 
 def make_context(
-    graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
+    graph: Graph,
+    target: Target,
+    dtype: str,
+    layers: tuple[Layer, ...] | None = None,
+    chip: Target | None = None,
 ) -> SchedulingContext:
     """Return a context: a graph prepared for scheduling on a target.
 
@@ -114,6 +120,7 @@ def make_context(
         target: The accelerator.
         dtype: The compute type.
         layers: Layers other than those of :func:`layers_of` (the baselines').
+        chip: What ``target`` is a part of; itself if None.
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
@@ -126,7 +133,7 @@ def make_context(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, target, dtype),
         loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
-        tuple(map(tuple, readers)),
+        tuple(map(tuple, readers)), chip or target,
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ schedule from elsewhere (a vendor's, another tuner's) is measured on equal terms
 named by their position in the model, which does not change when a file is exported again under
 other names.
 
-``cores`` are factors, a binding; ``core_ids`` may name the cores of its parts, row-major over the
+``most_cores`` limits what the other layers of a kernel are spread over. ``cores`` are factors, a
+binding; ``core_ids`` may name the cores of its parts, row-major over the
 factors (a vendor's nested list ``[[0, 1], [2, 3]]`` written flat), where they are not 0, 1, 2, ....
 """
 
@@ -108,6 +109,7 @@ class InstanceEntry(TypedDict):
     cores: list[Index]
     scope: InScope
     core_ids: NotRequired[list[Index]]
+    most_cores: NotRequired[Positive]
     cluster: NotRequired[Index]
 
 
@@ -186,11 +188,11 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
         document = read_document(text, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA, graph, target)
         model_scheduler = ModelScheduler(graph, target, document["dtype"])
         share = _share(model_scheduler, document["share"])
-        context = _problem(model_scheduler, share, document["layers"])
+        knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
+        context = _problem(model_scheduler, share, knobs, document["layers"])
         subgraphs = _subgraphs(context, document["subgraphs"])
         instances = make_instances(PartBook(context), subgraphs)
         order, placement, cluster = _order(instances, share, document["order"])
-        knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
         schedule = assemble(
             graph, context, scheduler, knobs, share, instances, order, placement, cluster
         )
@@ -330,14 +332,17 @@ def _share(model_scheduler: ModelScheduler, values: Mapping[str, Any]) -> Share:
 
 
 def _problem(
-    model_scheduler: ModelScheduler, share: Share, entries: Sequence[Mapping[str, Any]]
+    model_scheduler: ModelScheduler,
+    share: Share,
+    knobs: Knobs,
+    entries: Sequence[Mapping[str, Any]],
 ) -> SchedulingContext:
     """Return the context with the layers of a file.
 
     A layer is computed tile by tile: one product, and one operator whose output is kept. A compiler
     that expands normalisations names more operators.
     """
-    context = model_scheduler.context(share.batches)
+    context = model_scheduler.context_for(share.batches, knobs)
     chains = [tuple(entry["operators"]) for entry in entries]
     graph, named = context.graph, sorted(itertools.chain(*chains))
     if len(named) > len(graph.operators):
@@ -348,10 +353,11 @@ def _problem(
         require(bool(chain), f"layers[{index}].operators", "a layer has an operator")
     if chains == [layer.operators for layer in context.layers]:
         return context
-    layers = layers_from(graph, chains)
+    place = {operator: index for index, chain in enumerate(chains) for operator in chain}
+    layers = layers_from(graph, chains, [place[index] for index in range(len(place))])
     sorted_ = [layer.operators for layer in layers] == chains
     require(sorted_, "layers", "layers are not in topological order")
-    context = make_context(graph, model_scheduler.target, model_scheduler.dtype, layers)
+    context = make_context(graph, context.target, context.dtype, layers, context.chip)
     for layer in layers:
         field, operators = f"layers[{layer.index}].operators", layer.operators
         matrix = context.work.engine[list(operators)].tolist().count(MATRIX)
@@ -415,7 +421,7 @@ def _order(
         ready = all(position[p] <= at for p in instances.producers[instance])
         require(ready, f"order[{at}]", "runs before an instance whose output it reads")
     apart, cores = share.split != BATCH and share.clusters > 1, instances.context.target.cores
-    placed, cluster = [((), Scope.LB, ())] * len(order), np.zeros(len(order), np.int64)
+    placed, cluster = [((), Scope.LB, (), 0)] * len(order), np.zeros(len(order), np.int64)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         output = instances.parts[entry["subgraph"]].outputs[0]
         rank = len(instances.context.graph.tensors[output].shape)
@@ -429,14 +435,18 @@ def _order(
         reason = f"needs {parts} different cores of 0 to {cores - 1}"
         require(not ids or different, f"order[{at}].core_ids", reason)
         named = () if ids == tuple(range(parts)) else ids
-        placed[instance] = factors, Scope[entry["scope"]], named
+        limit = entry.get("most_cores", 0)
+        within = not limit or parts <= limit
+        require(within, f"order[{at}].most_cores", f"fewer than the {parts} that the output has")
+        placed[instance] = factors, Scope[entry["scope"]], named, limit
         chosen, field = entry.get("cluster", -1), f"order[{at}].cluster"
         require(apart or "cluster" not in entry, field, "all instances are on every cluster")
         reason = f"one of the {share.clusters} clusters of share, counted from 0"
         require(not apart or 0 <= chosen < share.clusters, field, reason)
         cluster[instance] = chosen
-    bindings, scopes, core_ids = zip(*placed, strict=True)
-    placement = Placement(bindings, scopes, core_ids if any(core_ids) else ())
+    bindings, scopes, core_ids, limits = zip(*placed, strict=True)
+    named_cores, limited = core_ids if any(core_ids) else (), limits if any(limits) else ()
+    placement = Placement(bindings, scopes, named_cores, limited)
     if not apart:
         return order, placement, ()
     working = len(set(cluster.tolist()))

@@ -143,6 +143,7 @@ class Kernel(TypedDict):
     first_step: Index
     last_step: Index
     core_ids: NotRequired[list[Index]]
+    most_cores: NotRequired[Index]
 
 
 class KernelBuffer(TypedDict):

@@ -24,9 +24,12 @@ from autoturbo.caches import BoundedCache, remembered
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
+from autoturbo.graph.layers import layers_of, places_of
 from autoturbo.graph.operators import Graph
+from autoturbo.graph.ordering import LEAST_BYTES
 from autoturbo.hardware.target import Target
 from autoturbo.registry import SCHEDULERS, broken
+from autoturbo.schedule.chip_part import WHOLE, ChipPart, seen_by, used_target
 from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.context import BATCH, SchedulingContext, make_context
@@ -38,6 +41,7 @@ from autoturbo.schedule.knobs import (
     SubGraphKnobs,
     kernel_knobs,
     knob_names,
+    refuse_misplaced,
 )
 from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
 from autoturbo.schedule.partition.clusters import (
@@ -124,7 +128,7 @@ class SchedulerCache:
     binding and scope are shared, and 80 for one in a graph, with 48 for each that it reads.
 
     Attributes:
-        books: Known parts, by samples that are processed at once. Parts and templates
+        books: Known parts, by the context that they are parts of. Parts and templates
             are numbered; holders of numbers hold their book too, so that a new one can begin.
         numbers: Of the plans to come.
         groups: Sub-graphs before they are split, by the knobs of division, split and grouping.
@@ -137,7 +141,7 @@ class SchedulerCache:
     """
 
     def __init__(self) -> None:
-        self.books: dict[int, PartBook] = {}
+        self.books: dict[SchedulingContext, PartBook] = {}
         self.numbers = itertools.count(1)
         self.groups = BoundedCache[Any, tuple[SubGraph, ...]](
             _PLANS, 16 * MIB, lambda s: 400 * len(s)
@@ -182,14 +186,18 @@ def _timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
 
 @dataclass(eq=False)
 class ModelScheduler:
-    """One model on one target, with a :class:`SchedulingContext` per batch size made on demand.
+    """One model on one target.
+
+    A :class:`SchedulingContext` per batch size and order of layers is made on demand.
 
     Attributes:
         model: The whole model.
         target: The accelerator.
         dtype: The compute type; the target's default if empty.
         trace: Where its samples are.
-        contexts: By samples that are processed at once.
+        contexts: By samples that are processed at once, order of layers, the part of the chip, and
+            the clusters that share its off-chip memory.
+        places: The place of every operator, by order of layers.
         cache: Results that candidates have in common.
     """
 
@@ -197,26 +205,59 @@ class ModelScheduler:
     target: Target
     dtype: str = ""
     trace: BatchTrace = field(init=False)
-    contexts: dict[int, SchedulingContext] = field(default_factory=dict)
+    contexts: dict[tuple[int, str, ChipPart, int], SchedulingContext] = field(default_factory=dict)
+    places: dict[str, Sequence[int]] = field(default_factory=dict)
     cache: SchedulerCache = field(default_factory=SchedulerCache)
 
     def __post_init__(self) -> None:
         self.dtype = self.dtype or self.target.default_dtype
         self.trace = trace_batch(self.model)
 
-    def context(self, batches: int) -> SchedulingContext:
-        """Return the model for ``batches`` samples, ready to schedule."""
-        if batches not in self.contexts:
-            graph = rebatch(self.model, batches, self.trace)
-            self.contexts[batches] = make_context(graph, self.target, self.dtype)
-        return self.contexts[batches]
+    def context(
+        self, batches: int, order: str = AUTO, part: ChipPart = WHOLE, split: str = AUTO
+    ) -> SchedulingContext:
+        """Return the model for ``batches`` samples on a part of the chip, ready to schedule.
 
-    def parts(self, batches: int) -> PartBook:
-        """Return the known parts of the model for ``batches`` samples."""
+        Args:
+            batches: Samples at once.
+            order: Of the layers.
+            part: The part of the chip.
+            split: What clusters divide.
+
+        Raises:
+            KnobsError: The chip has no such part.
+        """
+        chip = seen_by(self.target, self._working(split))
+        place = batches, order, part, chip.clusters
+        if place not in self.contexts:
+            target = used_target(chip, part)
+            whole = self.contexts.get((batches, order, WHOLE, self.target.clusters))
+            graph = whole.graph if whole else rebatch(self.model, batches, self.trace)
+            layers = layers_of(graph, self._places(order))
+            self.contexts[place] = make_context(graph, target, self.dtype, layers, chip=self.target)
+        return self.contexts[place]
+
+    def context_for(self, batches: int, knobs: Knobs) -> SchedulingContext:
+        """Return the model for ``batches`` samples as a candidate has it.
+
+        Raises:
+            KnobsError: The chip has no such part.
+        """
+        split = knobs.cluster_partitioning
+        return self.context(batches, knobs.layer_order, ChipPart.of(knobs), split)
+
+    def _places(self, order: str) -> Sequence[int]:
+        if order not in self.places:
+            word = LEAST_BYTES if order == AUTO else order
+            self.places[order] = places_of(self.model, word)
+        return self.places[order]
+
+    def parts(self, context: SchedulingContext) -> PartBook:
+        """Return the known parts of the model, as one of its contexts has it."""
         books = self.cache.books
-        if batches not in books:
-            books[batches] = PartBook(self.context(batches))
-        return books[batches]
+        if context not in books:
+            books[context] = PartBook(context)
+        return books[context]
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
         """Return how the clusters divide the work.
@@ -227,19 +268,29 @@ class ModelScheduler:
         Raises:
             KnobsError: More samples at once than a cluster, or the batch, has.
         """
-        batch, clusters = self.model.batch, self.target.clusters
-        jointly = split not in (AUTO, BATCH) and clusters > 1
-        if not jointly:
-            clusters = 1 if self.trace.obstacle else min(clusters, batch)
+        batch, clusters = self.model.batch, self._working(split)
+        jointly = self._jointly(split)
         samples = batch if jointly else -(-batch // clusters)
         at_once = samples if batches == AUTO or self.trace.obstacle else int(batches)
         if at_once > samples:
             owner = "the batch's" if jointly else "a cluster's"
             message = f"{at_once} is more than {owner} {samples} samples"
             raise KnobsError(message, Location(field="batches_per_cluster"))
-        if jointly:
-            return Share(clusters, samples, at_once, split)
-        return Share(-(-batch // samples), samples, at_once)
+        return Share(clusters, samples, at_once, split if jointly else BATCH)
+
+    def _jointly(self, split: str) -> bool:
+        """Return whether all clusters work on the same samples."""
+        return split not in (AUTO, BATCH) and self.target.clusters > 1
+
+    def _working(self, split: str) -> int:
+        """Return the clusters that work if they divide a dimension; joint ones count as all."""
+        if self._jointly(split):
+            return self.target.clusters
+        if self.trace.obstacle:
+            return 1
+        batch = self.model.batch
+        samples = -(-batch // min(self.target.clusters, batch))  # five on four clusters: 2, 2, 1
+        return -(-batch // samples)
 
     def batch_choices(self) -> tuple[int, ...]:
         """Return the numbers of samples at once that divide a cluster's share, largest first."""
@@ -259,7 +310,7 @@ def plan(model_scheduler: ModelScheduler, knobs: Knobs) -> Plan:
         model_scheduler.cache,
         model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
     )
-    context = model_scheduler.context(share.batches)
+    context = model_scheduler.context_for(share.batches, knobs)
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
     cache_key = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
@@ -278,7 +329,8 @@ def plan(model_scheduler: ModelScheduler, knobs: Knobs) -> Plan:
         clusters = share.clusters if share.split == BATCH else clusters_at_work(homes)
         busy = dataclasses.replace(share, clusters=clusters)
         return cache.same.get(
-            (share, subgraphs), lambda: Plan(next(cache.numbers), context, busy, subgraphs, homes)
+            (context, share, subgraphs),
+            lambda: Plan(next(cache.numbers), context, busy, subgraphs, homes),
         )
 
     known_plan = cache.plans.get(cache_key, make)
@@ -300,10 +352,11 @@ def build_schedule(model_scheduler: ModelScheduler, knobs: Knobs) -> Schedule:
     cache = model_scheduler.cache
     cache.forget_when_full()
     decided = plan(model_scheduler, knobs)
+    refuse_misplaced(knobs, decided.context.target)
     share, overrides = decided.share, decided.overrides
     instances = cache.graphs.get(
         decided.number,
-        lambda: make_instances(model_scheduler.parts(share.batches), decided.subgraphs),
+        lambda: make_instances(model_scheduler.parts(decided.context), decided.subgraphs),
     )
     cluster = clusters_of(instances, decided.homes)
     order = cache.orders.get(
@@ -355,7 +408,7 @@ def _placement(
     """
     whole, first = instances.context.target.cores, instances.first.tolist()
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
-    forced: dict[int, Binding] = {}
+    forced, limits = dict[int, Binding](), dict[int, int]()
     for subgraph, override in overrides.items():
         if override.cores == AUTO == override.core_parallel_dim:
             continue
@@ -367,14 +420,17 @@ def _placement(
         for index in parts[subgraph]:
             shape = int(instances.shape[index])
             forced[index] = chosen_binding(instances.book, shape, cores, depth)
-    bound = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
+            if cores < whole and len(instances.subgraphs[subgraph].layers) > 1:
+                limits[index] = cores
+    always = knobs.binding == "always"
+    bound = bind_instances(instances, order, always=always, forced=forced, limits=limits)
     least = Scope.LB if knobs.output_scope == AUTO else Scope[knobs.output_scope]
     scopes = [max(scope, least) for scope in bound.scopes]
     for subgraph, override in overrides.items():
         if override.scope != AUTO:
             for index in parts[subgraph]:
                 scopes[index] = Scope[override.scope]
-    return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
+    return hand_over(instances, dataclasses.replace(bound, scopes=tuple(scopes)), cluster)
 
 
 def assemble(  # noqa: PLR0913  all that a schedule is made of

@@ -177,8 +177,33 @@ class Schedule(Shown):
             clearances(self.context, template.layers),
         )
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """Return the hash of the programs: kernels, movements, and the order over clusters.
+
+        Settings that differ may give the same programs; what they take is the same then.
+        """
+        share = self.share.clusters, self.share.samples, self.share.batches, self.share.split
+        digest = hashlib.blake2b(repr(share).encode(), digest_size=8)
+        for cluster, timeline in enumerate(self.timelines):
+            digest.update(b"".join(self.signatures(cluster)))
+            digest.update(timeline.copied.tobytes() + timeline.crossing.tobytes())
+        if len(self.timelines) > 1:  # who waits for whom
+            where = [(one, self.cluster[one], self.instances.producers[one]) for one in self.order]
+            digest.update(repr(where).encode())
+        return digest.hexdigest()
+
     def signatures(self, cluster: int = 0) -> list[bytes]:
         """Return a 16-byte hash per kernel, in order, of all that determines its time."""
+        if cluster not in self._signatures:
+            self._signatures[cluster] = self._signed(cluster)
+        return self._signatures[cluster]
+
+    @functools.cached_property
+    def _signatures(self) -> dict[int, list[bytes]]:
+        return {}
+
+    def _signed(self, cluster: int) -> list[bytes]:
         timeline, context = self.timelines[cluster], self.context
         order = timeline.order
         templates = b"".join(timeline.templates[index].digest for index in order.tolist())
@@ -309,7 +334,7 @@ def schedule_text(schedule: Schedule) -> str:
     if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
         del share["split"]
     document = {
-        **header(FORMAT, SCHEDULE_SCHEMA, schedule, context.target, context.dtype),
+        **header(FORMAT, SCHEDULE_SCHEMA, schedule, context.chip, context.dtype),
         "share": share,
         "layers": layer_entries(context.layers),
         "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
@@ -385,6 +410,7 @@ def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
         "part": int(graph.part[index]),
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
+        **({"most_cores": limit} if (limit := placement.limit_of(index)) else {}),
         "scope": placement.scopes[index].name,
         **({"cluster": schedule.cluster[index]} if schedule.cluster else {}),
     }

@@ -24,7 +24,9 @@ def simplified(graph: Graph) -> Graph:
         operators.extend(_written_out(operator, tensors))
     if len(operators) == len(graph.operators):
         return graph
-    return dataclasses.replace(graph, tensors=tuple(tensors), operators=tuple(operators))
+    return dataclasses.replace(
+        graph, tensors=tuple(tensors), operators=tuple(operators), file_places=()
+    )
 
 
 def _written_out(operator: Operator, tensors: list[Tensor]) -> list[Operator]:

@@ -4,12 +4,10 @@ A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
                    kernel model has a prior, half of them its best predictions: compositions of
-                   the best choices of all blocks, openings, single changes of the heuristic, and
-                   a greedy descent by single changes
-    history -> group screening: a choice or two changed in many blocks of sub-graphs at once,
+    XX    history -> group screening: a choice or two changed in many blocks of sub-graphs at once,
                the most promising first, and compositions of the best choices of all blocks, as
                the kernel model predicts
-            -> parents (best measured) -> generations of children, ranked by the quick model
+            -> parents (best measured) -> mutants, ranked by the quick model
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model, a surrogate on choices alone, takes microseconds a candidate and ranks thousands.
@@ -21,6 +19,7 @@ A proposal follows from seed, first trial number and history, and from nothing e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,16 @@ from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.knobs import Knobs, Value
-from autoturbo.search.constants import SEARCH
+from autoturbo.schedule.knobs import (
+    AUTO,
+    SAMPLES,
+    Knobs,
+    Stage,
+    Value,
+    knob_names,
+    model_knobs,
+)
+from autoturbo.search.constants import SEARCH, Draws, Evolution, Screening, SearchConstants
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.group_screening import begun, together
 from autoturbo.search.space import Space, batch_share
@@ -60,7 +67,7 @@ class Advice:
     look: Callable[[Genes], Prediction | None] = lambda _: None
 
 
-def propose(
+def propose(  # noqa: PLR0913  all that a proposal follows from
     space: Space,
     rng: np.random.Generator,
     history: Sequence[ScoredCandidate],
@@ -69,6 +76,7 @@ def propose(
     count: int,
     advice: Advice | None = None,
     shuffled: bool = False,
+    constants: SearchConstants = SEARCH,
 ) -> list[tuple[int, ...]]:
     """Return a round of candidates that were not tried before, the most promising first.
 
@@ -81,60 +89,53 @@ def propose(
         advice: Of a dearer model, on the best few.
         shuffled: Ties between predictions are broken at random, not by order (small choices first,
             which among knobs means near the published heuristic).
+        constants: Of mutants, the quick model, group screening and draws.
     """
     taken = taken | {tried.genes for tried in history}
-    fresh = _UntriedCandidates(space, rng, taken, shuffled)
-    parents = _parents(history, SEARCH.parents, space)
+    fresh = _UntriedCandidates(space, rng, taken, constants.draws, shuffled)
+    evolution, screening = constants.evolution, constants.screening
+    parents = _parents(history, evolution.parents, space)
     chosen: list[tuple[int, ...]] = []
     rerank = None if advice is None else advice.rerank
-    model = ChoiceSurrogate.of(space, history)
+    model = ChoiceSurrogate.of(space, history, constants.quick_model)
     if model is not None:
-        chosen = _screened(fresh, history, count, model, advice)
+        if screening is not None:
+            chosen = _screened(fresh, history, count, model, advice, screening)
         fresh.taken.update(chosen)
-        wanted = count - int(rng.binomial(count, SEARCH.explored_share)) - len(chosen)
-        chosen += _children(fresh, parents, model, wanted, rerank)
+        wanted = count - int(rng.binomial(count, evolution.explored_share)) - len(chosen)
+        chosen += _promising(fresh, parents, model, wanted, rerank, evolution)
     else:
-        chosen = _begun(fresh, count, rerank)
+        chosen = _begun(fresh, count, rerank, evolution.opening_mutants, screening)
     fresh.taken.update(chosen)
-    mutants = _mutants(space, rng, parents, 8 * count)
+    mutants = _mutants(fresh, parents, 8 * count)
     chosen += fresh.unique(mutants)[: count - len(chosen)]
     fresh.taken.update(chosen)
     return chosen + fresh.any(count - len(chosen))
 
 
-def _evolve(fresh: _UntriedCandidates, parents: Genes, model: ChoiceSurrogate) -> Genes:
-    """Return evolved candidates, the best predicted by the quick model first."""
-    space, rng = fresh.space, fresh.rng
-    ties = rng if fresh.shuffled else None
-    pool = np.concatenate([parents, _mutants(space, rng, parents, SEARCH.children)])
-    for _ in range(SEARCH.generations):
-        pool = pool[model.order(pool, ties)][: 4 * SEARCH.parents]
-        children = _crossed(space, rng, pool, SEARCH.children // 2)
-        mutants = _mutants(space, rng, pool, SEARCH.children // 2)
-        pool = space.distinct(np.concatenate([pool, children, mutants]))
-    return pool[model.order(pool, ties)]
-
-
-def _children(
+def _promising(
     fresh: _UntriedCandidates,
     parents: Genes,
     model: ChoiceSurrogate,
     count: int,
     rerank: Rerank | None,
+    evolution: Evolution,
 ) -> list[tuple[int, ...]]:
-    """Return the most promising descendants of some candidates.
+    """Return the most promising mutants of some candidates.
 
     Args:
         fresh: Candidates that may be taken.
         parents: Candidates, ``(points, dimensions)``.
-        model: Predicts all of the descendants.
+        model: Predicts all of the mutants.
         count: The most to return.
         rerank: Predicts the best of them; None for no dearer model.
+        evolution: How many each of them sees.
     """
     if count <= 0:
         return []
-    pool = _evolve(fresh, parents, model)
-    best = fresh.unique(pool)[: SEARCH.reranked]
+    pool = np.concatenate([parents, _mutants(fresh, parents, evolution.mutants)])
+    ordered = pool[model.order(pool, fresh.rng if fresh.shuffled else None)]
+    best = fresh.unique(ordered)[: evolution.reranked]
     if not best:
         return []
     scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
@@ -152,26 +153,40 @@ def _parents(history: Sequence[ScoredCandidate], count: int, space: Space) -> Ge
     return np.asarray([tried.genes for tried in best], np.int64)
 
 
-def _begun(fresh: _UntriedCandidates, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
-    """Return the first candidates of a search; the dearer model's best come before openings."""
+def _begun(
+    fresh: _UntriedCandidates,
+    count: int,
+    rerank: Rerank | None,
+    opening_mutants: int,
+    screening: Screening | None,
+) -> list[tuple[int, ...]]:
+    """Return the first candidates of a search; the dearer model's best come before openings.
+
+    Args:
+        fresh: Candidates that may be taken.
+        count: The most to return.
+        rerank: Predicts candidates; None for no dearer model.
+        opening_mutants: Mutants of the openings that it sees.
+        screening: Where choices are composed; None for no compositions.
+    """
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
     if rerank is None or _dearer(opened, rerank) is None:
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
-    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), SEARCH.opening_mutants)])
+    picked = parents[rng.integers(0, len(parents), opening_mutants)]
+    mutants = space.mutate(rng, picked, draws=fresh.draws)
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    composed = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
+    composed = [] if screening is None else _composed(fresh, parents, count // 2, rerank, screening)
     best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(composed))
-    descended = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
     starts = fresh.unique(placed(space))[: count // 4]
-    return list(dict.fromkeys([*starts, *composed, *descended, *best, *opened]))[:count]
+    return list(dict.fromkeys([*starts, *composed, *best, *opened]))[:count]
 
 
-def _made_of_blocks(
-    fresh: _UntriedCandidates, points: Genes, count: int, rerank: Rerank
+def _composed(
+    fresh: _UntriedCandidates, points: Genes, count: int, rerank: Rerank, screening: Screening
 ) -> list[tuple[int, ...]]:
     """Return compositions of the blocks' best predicted choices.
 
@@ -180,26 +195,12 @@ def _made_of_blocks(
         points: Bases of the compositions, ``(points, dimensions)``.
         count: Places at which to compose, at most.
         rerank: Predicts choices; where it cannot tell, all are alike.
+        screening: At how many places at most, and how far behind the best.
     """
     if not fresh.space.blocks:
         return []
     expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))
-    return fresh.unique(begun(fresh.space, points, expected, count))
-
-
-def _descent(space: Space, point: Genes, rerank: Rerank | None) -> list[Genes]:
-    """Return the last two candidates of a greedy descent by single changes, the last one first.
-
-    Not more of them: where the model is wrong there, a batch of them would hold nothing else.
-    """
-    path = [point]
-    for _ in range(SEARCH.descent_steps):
-        steps = single_changes(space, path[-1])
-        scores = _dearer([tuple(step) for step in steps.tolist()], rerank)
-        if scores is None:
-            break
-        path.append(steps[int(np.argmin(scores))])
-    return path[:0:-1][:2] or [point]
+    return fresh.unique(begun(fresh.space, points, expected, count, screening))
 
 
 def _unlike(
@@ -220,6 +221,7 @@ def _screened(
     count: int,
     model: ChoiceSurrogate,
     advice: Advice | None,
+    screening: Screening,
 ) -> list[tuple[int, ...]]:
     """Return a part of a round that changes choices of many blocks at once.
 
@@ -229,8 +231,9 @@ def _screened(
         count: Trials of the round, of which these are a share.
         model: Predicts where there is no advice.
         advice: Predictions of a dearer model, None for none.
+        screening: How large that part is, and what it changes.
     """
-    room, turn = int(count * SEARCH.screened_share), len(history) // count
+    room, turn = int(count * screening.screened_share), len(history) // count
     if not room or not fresh.space.blocks:
         return []
     expected = _expecting(None if advice is None else advice.rerank, model.predict)
@@ -239,21 +242,21 @@ def _screened(
         detailed = None if advice is None else advice.look(points)
         return Prediction.plain(points, expected(points)) if detailed is None else detailed
 
-    return fresh.unique(together(fresh.space, history, room, turn, look))[:room]
+    return fresh.unique(together(fresh.space, history, room, turn, look, screening))[:room]
 
 
-def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Return shuffled mutants, half of them with a single mutation.
+def _mutants(fresh: _UntriedCandidates, parents: Genes, count: int) -> Genes:
+    """Return shuffled mutants, taken or not, half of them with a single mutation.
 
     Args:
-        space: Of the candidates.
-        rng: All chance.
+        fresh: The space and all chance.
         parents: Candidates, ``(points, dimensions)``.
         count: How many to make.
     """
+    space, rng, draws = fresh.space, fresh.rng, fresh.draws
     picked = _picked(rng, parents, count)
-    near = space.mutate(rng, picked[: count // 2])
-    far = space.mutate(rng, picked[count // 2 :], rate=0.15)
+    near = space.mutate(rng, picked[: count // 2], draws=draws)
+    far = space.mutate(rng, picked[count // 2 :], rate=0.15, draws=draws)
     mixed = np.concatenate([near, far])
     return mixed[rng.permutation(len(mixed))]
 
@@ -263,20 +266,6 @@ def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
     weights = 1.0 / np.arange(1, len(parents) + 1)
     picked: Genes = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
     return picked
-
-
-def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Return children of two random parents each.
-
-    Args:
-        space: Of the candidates.
-        rng: All chance.
-        parents: Candidates, ``(points, dimensions)``.
-        count: How many to make.
-    """
-    first = parents[rng.integers(0, len(parents), count)]
-    second = parents[rng.integers(0, len(parents), count)]
-    return space.cross(rng, first, second)
 
 
 def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
@@ -315,6 +304,7 @@ class _UntriedCandidates:
     space: Space
     rng: np.random.Generator
     taken: set[tuple[int, ...]]
+    draws: Draws
     shuffled: bool = False
 
     def unique(self, genes: Genes) -> list[tuple[int, ...]]:
@@ -324,11 +314,15 @@ class _UntriedCandidates:
 
     def any(self, count: int) -> list[tuple[int, ...]]:
         """Return random candidates not taken; fewer than asked for where the space has no more."""
-        return fresh_points(self.space, self.rng, self.taken, count)
+        return fresh_points(self.space, self.rng, self.taken, count, self.draws)
 
 
 def fresh_points(
-    space: Space, rng: np.random.Generator, taken: set[tuple[int, ...]], count: int
+    space: Space,
+    rng: np.random.Generator,
+    taken: set[tuple[int, ...]],
+    count: int,
+    draws: Draws = SEARCH.draws,
 ) -> list[tuple[int, ...]]:
     """Return random candidates not taken; fewer than asked for only where the space has no more.
 
@@ -337,20 +331,22 @@ def fresh_points(
         rng: All chance.
         taken: Candidates that are not to be returned.
         count: How many to return.
+        draws: When drawing gives up.
     """
     count = min(count, space.size - len(taken))
     if count <= 0:
         return []
-    fresh = _UntriedCandidates(space, rng, taken)
+    fresh = _UntriedCandidates(space, rng, taken, draws)
     if space.listed:
         left = fresh.unique(space.everything())
         return [left[i] for i in rng.permutation(len(left))[:count]]
     drawn: dict[tuple[int, ...], None] = {}
-    rounds = 0
-    while len(drawn) < count:
-        batch = space.random(rng, 4 * count, dense=rounds >= SEARCH.sparse_draws)
+    rounds = fruitless = 0
+    while len(drawn) < count and fruitless < draws.fruitless_draws:
+        batch = space.random(rng, 4 * count, draws, dense=rounds >= draws.sparse_draws)
+        known = len(drawn)
         drawn.update(dict.fromkeys(fresh.unique(batch)))
-        rounds += 1
+        rounds, fruitless = rounds + 1, 0 if len(drawn) > known else fruitless + 1
     return list(drawn)[:count]
 
 
@@ -360,11 +356,11 @@ def fresh_points(
 # follow from the space only, and early batches probe the best point measured so far: one choice of
 # those that often matter is changed at a time.
 
-FREED: tuple[Mapping[str, Value], ...] = (
-    {"weight_residency": "LB"},
-    {"weight_residency": "GB"},
-    {"output_scope": "GB"},
-    {"output_scope": "GB", "weight_residency": "LB"},
+_OPENING = {name: (AUTO, *d.opens) for name, d in model_knobs().items() if d.opens}
+FREED: tuple[Mapping[str, Value], ...] = tuple(
+    chosen
+    for values in itertools.product(*_OPENING.values())
+    if (chosen := {n: v for n, v in zip(_OPENING, values, strict=True) if v != AUTO})
 )
 """Where outputs and weights may live, which the starts' costs leave out."""
 
@@ -391,7 +387,10 @@ def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:
         every_batch: Try also the heuristic at every number of samples, which was measured to find
             its best one: by another objective than latency another may be the best.
     """
-    batches = [{}, *_each(space, "batches_per_cluster")] if every_batch else []
+    own: list[dict[str, Any]] = (
+        [{}] if space.starts[0] != Knobs() else []
+    )  # as people have fixed it
+    batches = [{}, *_each(space, SAMPLES)] if every_batch else own
     points = np.concatenate([_points(space, batches), placed(space)])
     return tuple(dict.fromkeys(space.knobs_of(point) for point in points.tolist()))
 
@@ -401,11 +400,10 @@ def openings(space: Space) -> Genes:
 
     A baseline scheduler may choose the number of samples as well, so the search starts no worse.
     """
-    batches = _each(space, "batches_per_cluster")
     starts = _each(space, START)
     freed = [{**start, **more} for start in starts[:1] for more in FREED]
-    splits = _each(space, "cluster_partitioning")
-    return _points(space, [*batches, *starts, *freed, *splits])
+    batches, *splits = (_each(space, name) for name in knob_names("model", upto=Stage.SHARE))
+    return _points(space, [*batches, *starts, *freed, *itertools.chain(*splits)])
 
 
 def single_changes(space: Space, base: Genes) -> Genes:
@@ -437,6 +435,10 @@ def _points(
     return space.normal(points)
 
 
+NO_COST_MODEL = ""
+"""Stands for a search that begins without a pretrained model."""
+
+
 def make_ranker(
     evaluator: CandidateEvaluator,
     graph: Graph,
@@ -455,20 +457,27 @@ def make_ranker(
         dtype: What it computes in.
         seed: Of the run.
         log: Called with a line where the package's cost model cannot be used.
-        cost_model: Folder of the pretrained model; the package's if None.
+        cost_model: Folder of the pretrained model, or a plug-in's name; the package's if None, and
+            :data:`NO_COST_MODEL` for none.
 
     Raises:
-        AutoTurboError: The folder has no model that this release can use.
+        AutoTurboError: The folder has no model that this release can use, or there is no such
+            plug-in.
     """
+    from autoturbo.cost_models.contract import plugged
     from autoturbo.cost_models.features import target_vector
+    from autoturbo.cost_models.model import KernelTrees
     from autoturbo.cost_models.ranker import Ranker, prior_of
 
     vector, prior = target_vector(target, dtype), None
+    make = plugged(cost_model or None)
+    if cost_model == NO_COST_MODEL:
+        return Ranker(evaluator, vector, batch_share(graph, target), seed, None)
     try:
-        prior = prior_of(evaluator, cost_model)
+        prior = prior_of(evaluator, cost_model if make is None else None)
     except AutoTurboError as error:
-        if cost_model is not None:
+        if cost_model is not None and make is None:
             raise
         log(f"the search starts without the cost model of the package: {error}")
     share = batch_share(graph, target)
-    return Ranker(evaluator, vector, share, seed, prior)
+    return Ranker(evaluator, vector, share, seed, prior, make=make or KernelTrees)

@@ -5,9 +5,6 @@ measurement can try a choice in many blocks of sub-graphs, and a model that lear
 tells them apart; then the best choices of blocks are composed, each where it still helps.
 Chance tries one of a few hundred such choices at a time, and most of them make a schedule slower.
 
-Some choices help in pairs only: parts along another dimension, and how many. A block has hundreds
-of pairs, so all of them are predicted for the most influential blocks alone.
-
 Choices are tried by an optimistic prediction: no model knows well beforehand where a kernel's
 tensors will be, and a choice that keeps them near looks bad to a model that does not expect it.
 Once measured, a choice with too optimistic a prediction falls behind.
@@ -17,33 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.predictions import Prediction
-from autoturbo.schedule.knobs import Stage, knob_names
-from autoturbo.search.constants import SEARCH
-from autoturbo.search.encoding import ANY, START, Genes, dimension_name
+from autoturbo.schedule.knobs import SAMPLES
+from autoturbo.search.encoding import START, Genes
 from autoturbo.search.surrogates.surrogate import idle_trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from autoturbo.search.constants import Screening
     from autoturbo.search.space import Space
     from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
     Expected = Callable[[Genes], NDArray[np.float64]]
     """Predicts the scores of candidates, lower is better."""
-
-# What may be changed at a point: one choice, or two of one block of sub-graphs.
-
-CUTTING: Final = (
-    *knob_names("layer", "subgraph", upto=Stage.PARTITION),
-    *knob_names("subgraph", after=Stage.ORDER, upto=Stage.PLACE),
-)
-"""Knobs that say how a sub-graph is cut, spread over cores and kept: most pairs are of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +44,12 @@ class Changes:
         points: ``(changes, dimensions)``.
         blocks: Number of the block, from 1; 0 for the model, ``(changes,)``.
         tried: Number of measured candidates that had the choices, ``(changes,)``.
-        paired: Whether the change is of two choices, ``(changes,)``.
     """
 
     base: Genes
     points: Genes
     blocks: Genes
     tried: Genes
-    paired: NDArray[np.bool_]
 
     def over(self, point: Genes, change: int) -> Genes:
         """Return another candidate with a change applied to it."""
@@ -86,15 +73,7 @@ class Changes:
                 kept_index = first.setdefault((kind, block), index)
                 tried[kept_index] += tried[index] if kept_index != index else 0
         kept = np.fromiter(first.values(), np.int64, len(first))
-        points, blocks, paired = self.points[kept], self.blocks[kept], self.paired[kept]
-        return Changes(self.base, points, blocks, tried[kept], paired), kept
-
-    def joined(self, others: Changes) -> Changes:
-        """Return these changes and others of the same base."""
-        columns = ("points", "blocks", "tried", "paired")
-        return Changes(
-            self.base, *(np.concatenate([getattr(c, n) for c in (self, others)]) for n in columns)
-        )
+        return Changes(self.base, self.points[kept], self.blocks[kept], tried[kept]), kept
 
 
 def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
@@ -122,43 +101,7 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     kept = _meant(space, base, points, position[:, None], choice[:, None])
     position, choice = position[kept], choice[kept]
     tried = _tried(space, measured, position, choice)
-    return Changes(base, points[kept], unit[position], tried, np.zeros(len(position), np.bool_))
-
-
-def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Changes:
-    """Return every pair of choices of a block, in place of all that the base has for the block.
-
-    Args:
-        space: Of the candidate.
-        base: The candidate, ``(dimensions,)``.
-        measured: Candidates, ``(points, dimensions)``.
-        blocks: Which, from 1: of the first any two choices, of the others those of
-            :data:`CUTTING`.
-    """
-    unit = space.unit_of
-    position, choice = _choices(space)
-    paired = np.isin(unit, blocks[:1]) | (np.isin(unit, blocks) & _cutting(space))
-    eligible = (choice > 0) & paired[position]
-    position, choice = position[eligible], choice[eligible]
-    left, right = np.triu_indices(len(position), 1)
-    together = (unit[position[left]] == unit[position[right]]) & (position[left] != position[right])
-    pairs = np.column_stack((left[together], right[together]))
-    has = (measured[:, position] == choice).astype(np.float32)
-    had_both = (has.T @ has)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
-    positions, choices = position[pairs], choice[pairs]
-    points = np.repeat(base[None], len(pairs), axis=0)
-    points[unit == unit[positions[:, :1]]] = 0
-    np.put_along_axis(points, positions, choices, axis=1)
-    points = space.normal(points)
-    kept = _meant(space, base, points, positions, choices)
-    blocks = unit[positions[kept, 0]]
-    return Changes(base, points[kept], blocks, had_both[kept], np.ones(len(blocks), np.bool_))
-
-
-def _cutting(space: Space) -> NDArray[np.bool_]:
-    """Return a mask of the dimensions that belong to :data:`CUTTING`."""
-    cutting = {dimension_name(block, knob) for block in space.blocks for knob in CUTTING}
-    return np.asarray([dimension.name in cutting for dimension in space.dimensions])
+    return Changes(base, points[kept], unit[position], tried)
 
 
 def _meant(
@@ -207,7 +150,7 @@ def _choices(space: Space) -> tuple[Genes, Genes]:
     )
 
 
-_PLACING = (START, "batches_per_cluster")
+_PLACING = (START, SAMPLES)
 """Dimensions that tell places apart."""
 
 
@@ -226,6 +169,7 @@ def together(
     count: int,
     turn: int,
     look: Callable[[Genes], Prediction],
+    screening: Screening,
 ) -> Genes:
     """Return compositions of the blocks' best choices, then group-screening candidates.
 
@@ -238,6 +182,7 @@ def together(
         count: Screening candidates per base, at most.
         turn: Number of the round, which selects the bases besides the incumbent.
         look: Predicts candidates.
+        screening: At how many places, and when only there or elsewhere.
     """
 
     def expected(points: Genes) -> NDArray[np.float64]:
@@ -248,10 +193,10 @@ def together(
 
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    idle = idle_trials(history, SEARCH.no_gain)
-    either = len(history) >= SEARCH.alternating_trials or idle >= SEARCH.stale_trials
-    every = idle >= 2 * SEARCH.stale_trials and turn // 2 % 2 == 1
-    first, *others = bases_of(space, history, turn // 2 if either else turn)
+    idle = idle_trials(history, screening.no_gain)
+    either = len(history) >= screening.alternating_trials or idle >= screening.stale_trials
+    every = idle >= 2 * screening.stale_trials and turn // 2 % 2 == 1
+    first, *others = bases_of(space, history, turn // 2 if either else turn, screening)
     bases = [(first, False), *((other, True) for other in others)]
     if either:
         bases = bases[turn % 2 :][:1] or bases
@@ -261,12 +206,14 @@ def together(
         surer = np.where(changes.tried > 0, of_blocks, np.inf)
         variants = (of_blocks, scores) if elsewhere else (of_blocks, scores, surer)
         best.append(composed(space, changes, variants, least, expected))
-        new.append(designs(space, changes, hopes, count, optimistic, every=every))
+        new.append(designs(space, changes, hopes, count, optimistic, screening, every=every))
     rounds = [designed[row : row + 1] for row in range(count) for designed in new]
     return np.concatenate([*best, *rounds])
 
 
-def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
+def begun(
+    space: Space, points: Genes, expected: Expected, count: int, screening: Screening
+) -> Genes:
     """Return compositions of the blocks' best predicted choices, for a search without measurements.
 
     They are composed at places that are predicted to be near the best. They are also composed at
@@ -278,6 +225,7 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
         points: Bases of the compositions: one of each place, and the bare starts.
         expected: Predicts the logarithm of scores.
         count: Places at most, besides starts.
+        screening: At how many places at most, and how far behind the best.
     """
 
     def made_at(bases: Sequence[Genes]) -> Genes:
@@ -291,24 +239,22 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
         return np.concatenate(compositions)
 
     scores = expected(points)
-    near = np.flatnonzero(scores <= scores.min() + np.log1p(SEARCH.far_share))
-    places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])[:count]
+    near = np.flatnonzero(scores <= scores.min() + np.log1p(screening.far_share))
+    count = min(count, screening.places + 1)
+    places = first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])[:count]
     bare = np.asarray([dimension.name != START for dimension in space.dimensions])
     starts = points[(points[:, bare] == 0).all(axis=1)]
-    others = _first_of_places(space, np.concatenate([places, starts]))[len(places) :]
+    others = first_of_places(space, np.concatenate([places, starts]))[len(places) :]
     near_made, other_made = made_at(places), made_at(others)
     least = np.concatenate([scores, expected(near_made)]).min()
-    return np.concatenate(
-        [near_made, other_made[expected(other_made) <= least + np.log1p(SEARCH.far_share)]]
-    )
+    catching_up = expected(other_made) <= least + np.log1p(screening.far_share)
+    return np.concatenate([near_made, other_made[catching_up]])
 
 
 def _looked_at(
     space: Space, base: Genes, measured: Genes, look: Callable[[Genes], Prediction]
 ) -> _PredictedChanges:
     """Return the distinct changes of a candidate, with the predictions for each.
-
-    Pairs of choices are of the blocks whose single choices make most difference.
 
     Args:
         space: Of the candidate.
@@ -318,11 +264,6 @@ def _looked_at(
     """
     changes = changes_of(space, base, measured)
     seen = look(np.concatenate([base[None], changes.points]))
-    long = SEARCH.paired_layers < space.layers < ANY
-    heaviest = _heaviest(changes, seen.expected[1:])[: 0 if long else SEARCH.paired_kinds]
-    pairs = pairs_of(space, base, measured, heaviest)
-    if len(pairs.points):
-        changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
     changes, kept = changes.distinct(seen.kinds)
     return _PredictedChanges(
         changes, seen.expected[1:][kept], seen.optimistic[1:][kept], float(seen.expected[0])
@@ -334,18 +275,9 @@ def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.floa
     return np.where(changes.blocks > 0, scores, np.inf)
 
 
-def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
-    """Return the blocks, the one with the largest spread of predictions first."""
-    blocks = np.unique(changes.blocks[changes.blocks > 0])
-    known = [scores[(changes.blocks == block) & np.isfinite(scores)] for block in blocks]
-    spread = np.asarray(
-        [block_scores.std() if len(block_scores) else 0.0 for block_scores in known]
-    )
-    heaviest: Genes = blocks[np.argsort(-spread, kind="stable")]
-    return heaviest
-
-
-def bases_of(space: Space, history: Sequence[ScoredCandidate], turn: int) -> list[Genes]:
+def bases_of(
+    space: Space, history: Sequence[ScoredCandidate], turn: int, screening: Screening
+) -> list[Genes]:
     """Return the incumbent, and the best candidate of another place that is not far behind.
 
     A place is a start with a number of samples at once: what is best before a place's sub-graphs
@@ -355,16 +287,17 @@ def bases_of(space: Space, history: Sequence[ScoredCandidate], turn: int) -> lis
         space: Of the candidates.
         history: What was tried; something was measured.
         turn: Selects one of the ``places`` best others, modulo their number.
+        screening: How many others, and how far behind.
     """
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
-    most = _worth(measured[0])
+    most = worth(measured[0].score or 0.0, screening.far_share)
     near = [tried.genes for tried in measured if (tried.score or 0.0) <= most]
-    first, *others = _first_of_places(space, np.asarray(near, np.int64))
-    others = others[: SEARCH.places]
+    first, *others = first_of_places(space, np.asarray(near, np.int64))
+    others = others[: screening.places]
     return [first, others[turn % len(others)]] if others else [first]
 
 
-def _first_of_places(space: Space, points: Genes) -> list[Genes]:
+def first_of_places(space: Space, points: Genes) -> list[Genes]:
     """Return the first candidate of every place, in order."""
     names = [dimension.name for dimension in space.dimensions]
     placing = [names.index(name) for name in _PLACING if START in names and name in names]
@@ -374,10 +307,9 @@ def _first_of_places(space: Space, points: Genes) -> list[Genes]:
     return list(first.values())
 
 
-def _worth(best: ScoredCandidate) -> float:
+def worth(best: float, far_share: float) -> float:
     """Return the highest score that is not far from the best; scores may be of either sign."""
-    score = best.score or 0.0
-    return score + SEARCH.far_share * abs(score)
+    return best + far_share * abs(best)
 
 
 def designs(
@@ -386,13 +318,14 @@ def designs(
     hopes: NDArray[np.float64],
     count: int,
     optimistic: Expected,
+    screening: Screening,
     *,
     every: bool = False,
 ) -> Genes:
     """Return group-screening candidates: each changes every other block, the most promising first.
 
-    Blocks take turns, so that what depends on a neighbour shows too. A block that has single
-    choices and pairs alternates between them. A change that crowds out those before it is left out.
+    Blocks take turns, so that what depends on a neighbour shows too. A change that crowds out those
+    before it is left out.
     Fewer candidates than asked for are returned where enough was tried.
 
     After a long time without a gain, neighbours may have to change together: then every block
@@ -404,22 +337,20 @@ def designs(
         hopes: Optimistic prediction per change, lower is better.
         count: Candidates.
         optimistic: Optimistic prediction of candidates, on the same scale.
+        screening: How often a choice is tried, and what is too crowded.
         every: Whether every block changes, and not every other one.
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
     order = np.argsort(hopes, kind="stable")
-    order = order[(changes.tried[order] < SEARCH.screened_trials) & (changes.blocks[order] > 0)]
+    untried = changes.tried[order] < screening.screened_trials
+    order = order[untried & (changes.blocks[order] > 0)]
     blocks = np.unique(changes.blocks[order])
     each = 1 if every else min(len(blocks), 2)
     for number, block in enumerate(blocks):
         block_changes = order[changes.blocks[order] == block]
-        single, pairs = (
-            block_changes[changes.paired[block_changes] == kind].tolist() for kind in (False, True)
-        )
-        for turn, row in enumerate(range(number % each, count, each)[: len(block_changes)]):
-            first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
-            chosen[row].append((first or second).pop(0))
-    return _built_up(space, changes, chosen, np.inf, optimistic, SEARCH.crowded_share)
+        for row, change in zip(range(number % each, count, each), block_changes, strict=False):
+            chosen[row].append(int(change))
+    return _built_up(space, changes, chosen, np.inf, optimistic, screening.crowded_share)
 
 
 def composed(

@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from autoturbo.errors import RunError, UsageError
+from autoturbo.errors import KnobsError, RunError, UsageError
 from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
+from autoturbo.schedule.chip_part import WHOLE, ChipPart
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Allocation, SearchConstants
 from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop, figures
-from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.progress import Progress, Trial, program_of
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class SearchState:
     floor: float | None = None
 
 
-def expected_gain(course: SearchState) -> float:
+def expected_gain(course: SearchState, allocation: Allocation = SEARCH.allocation) -> float:
     """Return how much the next round is expected to reduce the logarithm of the best score.
 
     Infinite for a search that has had no round: each is tried before any goes on.
@@ -66,30 +67,31 @@ def expected_gain(course: SearchState) -> float:
     rounds = len(course.scores)
     if not rounds:
         return math.inf
-    forward = _left(course) / rounds
-    return SEARCH.recent_weight * _recent(course.scores) + (1 - SEARCH.recent_weight) * forward
+    forward, weight = _left(course, allocation.unknown_gap) / rounds, allocation.recent_weight
+    return weight * _recent(course.scores, allocation.recent_rounds) + (1 - weight) * forward
 
 
-def _recent(scores: Sequence[float | None]) -> float:
+def _recent(scores: Sequence[float | None], rounds: int) -> float:
     """Return the mean gain per round over the last rounds."""
-    window = [
-        score for score in scores[-SEARCH.recent_rounds - 1 :] if score is not None and score > 0
-    ]
+    window = [score for score in scores[-rounds - 1 :] if score is not None and score > 0]
     if len(window) < 2:  # noqa: PLR2004  a difference takes two
         return 0.0
     return math.log(window[0] / window[-1]) / (len(window) - 1)
 
 
-def _left(course: SearchState) -> float:
+def _left(course: SearchState, unknown: float) -> float:
+    """Return the distance to the bound as a logarithm, or what stands for one that is unknown."""
     best, floor = course.scores[-1], course.floor
     if best is None or floor is None or best <= 0 or floor <= 0:
-        return SEARCH.unknown_gap
+        return unknown
     return max(math.log(best / floor), 0.0)
 
 
-def most_promising(courses: Sequence[SearchState]) -> int:
+def most_promising(
+    courses: Sequence[SearchState], allocation: Allocation = SEARCH.allocation
+) -> int:
     """Return the index of the search that gets the next round; of equals the first."""
-    gains = [expected_gain(course) for course in courses]
+    gains = [expected_gain(course, allocation) for course in courses]
     return gains.index(max(gains))
 
 
@@ -130,7 +132,7 @@ class Search:
         objectives: At least one; the first decides which trial is the best.
         sampler: Name of it.
         seed: Of all chance.
-        trials: In total; None where only time or the space limits them.
+        trials: Schedules in total; None where only time or the space limits them.
         time_budget: Seconds; no measurement begins that would not end within them, but for one.
         began: When these began, by the monotonic clock; with the search if 0.
         after: Measurements after the last round, where they take as long as others.
@@ -146,6 +148,15 @@ class Search:
         heuristic: Trial 0.
         initial: Candidates of the next trials, whatever the sampler.
         here: Measures trial 0 in this process, where none is measured once the time is up.
+        climbs: Schedules measured beside these trials where it climbs; infinite where time ends it.
+            The sampler proposes them where the constants have no climb.
+        extended: Trials that were recorded when the run ended with other limits, and of how many
+            that was the budget.
+        reference: Whether trial 0 is measured to compare with only: it is not as people have fixed
+            it.
+        program: Digest of a candidate's programs, built in this process, where measuring it again
+            is dearer than that; None where the measurement tells.
+        constants: Of its mechanisms; what made its space is not made anew.
     """
 
     run: str
@@ -166,11 +177,16 @@ class Search:
     storage: str | None = field(default=None, repr=False)
     patience: int | None = None
     bound_gap: float | None = None
-    round: int = SEARCH.round_trials
+    round: int = SEARCH.rounds.round_trials
     proposer: Proposer | None = None
     heuristic: Knobs = field(default_factory=Knobs)
     initial: tuple[Knobs, ...] = ()
     here: Callable[[Knobs], Outcome] | None = None
+    climbs: float = 0
+    extended: tuple[int, int] = (0, 0)
+    reference: bool = False
+    program: Callable[[Knobs], str | None] | None = None
+    constants: SearchConstants = SEARCH
 
 
 class SearchLoop:
@@ -183,7 +199,8 @@ class SearchLoop:
         on_progress: Called after every outcome, and when the search has stopped.
 
     Attributes:
-        trials: Outcomes that entered, by number.
+        trials: Settings whose outcomes entered, by number.
+        schedules: How many different schedules they are.
         best: By the first objective, of equals by the next ones, then the earliest.
         stopped: Why it ended; None before that.
         mirror: Every trial once, for the Optuna study that the user sees.
@@ -203,6 +220,11 @@ class SearchLoop:
 
         self.search = search
         self.trials: list[Trial] = []
+        self.schedules = 0
+        self._programs: dict[str, Outcome] = {}
+        self._repeats: dict[int, list[int]] = {}
+        self._fruitless = 0
+        self._left_over: list[Knobs] = []
         self.best: Trial | None = None
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
@@ -214,11 +236,13 @@ class SearchLoop:
             choice = make_sampler(
                 search.sampler, search.seed, search.space,
                 batch=search.round, rankers=rankers, objectives=len(search.objectives),
+                constants=search.constants,
             )  # fmt: skip
             self._rankers = choice.rankers
             self._proposer = proposer_of(
-                choice, search.space, search.objectives, search.seed, search.initial
-            )
+                choice, search.space, search.objectives, search.seed, search.initial,
+                search.constants,
+            )  # fmt: skip
         study = open_mirror(search.storage, search.run, search.objectives)
         self.mirror = StudyMirror(study, search.space, search.objectives, search.storage)
         self._failures: Counter[str] = Counter()
@@ -245,14 +269,18 @@ class SearchLoop:
 
     @property
     def total(self) -> int:
-        """Return the number of trials to make; never fewer than are recorded."""
-        return int(min(self._wanted, self.search.space.size))
+        """Return the number of schedules to measure; the space may have fewer."""
+        return int(min(self._wanted + self.search.climbs, self._most))
+
+    @property
+    def _most(self) -> int:
+        """Return the number of different trials there are, that on the whole chip among them."""
+        return self.search.space.size + (self._part != WHOLE)
 
     @property
     def _wanted(self) -> float:
         """Return the number of trials asked for, even if the space is smaller."""
-        asked = math.inf if self.search.trials is None else self.search.trials
-        return max(asked, len(self._recorded))
+        return math.inf if self.search.trials is None else self.search.trials
 
     @property
     def course(self) -> SearchState:
@@ -299,26 +327,58 @@ class SearchLoop:
             self._report({})
             return None
         first = len(self.trials)
-        proposed = self._replayed(first) or self._proposed(first)
-        self._batch = list(enumerate(proposed, first))[: self.total - first]
+        proposed = self._left_over or self._replayed(first) or self._proposed(first)
+        room = max(self.total - self.schedules, sum(n >= first for n in self._recorded))
+        # what is proposed beyond the budget is next, should some of these repeat schedules
+        self._batch, self._left_over = list(enumerate(proposed[:room], first)), proposed[room:]
+        if not self._batch:
+            self.stopped = Stop.SPACE
+            self._report({})
+            return None
         known = self._recorded
         self._outcomes = {n: known[n].outcome for n, _ in self._batch if n in known}
         self._gaps.begin(time.monotonic())
-        tasks = [Task(self.pair, n, knobs) for n, knobs in self._batch if n not in known]
+        unknown = [(n, knobs) for n, knobs in self._batch if n not in known]
+        tasks = [Task(self.pair, n, knobs) for n, knobs in self._unmeasured(unknown)]
         if len(tasks) > 1 and self.late():  # one is always measured
             self._batch = self._batch[: tasks[0].number - first + 1]
             self._outcomes = {n: known[n].outcome for n, _ in self._batch if n in known}
             self.cut = True
         return tasks[:1] if self.cut else tasks
 
+    def _unmeasured(self, proposed: Sequence[tuple[int, Knobs]]) -> list[tuple[int, Knobs]]:
+        """Return the settings to measure: of each new schedule one; others are known, or will be.
+
+        Args:
+            proposed: Settings by number, that are not recorded.
+        """
+        if self.search.program is None:
+            return list(proposed)
+        first, unmeasured = dict[str, int](), list[tuple[int, Knobs]]()
+        for number, knobs in proposed:
+            program = self.search.program(knobs)
+            if program in self._programs:
+                self._note(number, self._programs[program])
+            elif program in first:
+                self._repeats.setdefault(first[program], []).append(number)
+            else:
+                unmeasured.append((number, knobs))
+                first |= {program: number} if program else {}
+        return unmeasured
+
     def take(self, answer: Answer) -> None:
         """Take an outcome of the open round, durable at the next :meth:`save` or :meth:`close`."""
-        knobs = self._batch[answer.number - len(self.trials)][1]
-        self._outcomes[answer.number] = answer.outcome
-        self._journal.add(Trial(answer.number, knobs, answer.outcome))
+        for number in (answer.number, *self._repeats.pop(answer.number, ())):
+            self._note(number, answer.outcome)
         self._measured += 1
         self._gaps.note(time.monotonic())
         self._report(self._outcomes)
+
+    def _note(self, number: int, outcome: Outcome) -> None:
+        """Record the outcome of a setting of the open round."""
+        knobs = self._batch[number - len(self.trials)][1]
+        self._outcomes[number] = outcome
+        self._journal.add(Trial(number, knobs, outcome))
 
     def late(self, width: int = 1) -> bool:
         """Return whether one more measurement, with what follows the last, would end too late.
@@ -364,15 +424,19 @@ class SearchLoop:
             self._measure_here()
         self._journal.flush()
         batch, outcomes, self._batch, self._outcomes = self._batch, self._outcomes, [], {}
+        self._repeats.clear()
+        known = self.schedules
         for number, knobs in batch:
             if number not in outcomes:
                 return
             self._enter(Trial(number, knobs, outcomes[number]))
-        self._figures.append(self._figure)
+        self._fruitless = self._fruitless + len(batch) if self.schedules == known else 0
+        if not self._left_over:
+            self._figures.append(self._figure)
         if self._warm is None and self._measured >= self.search.round:
             self._warm = self._looping, self._measured
         best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
-        self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
+        self._journal.log(f"{self.schedules}/{self.total} trials, {best}")
         if self.search.storage is not None:
             self._fill_mirror()
 
@@ -390,8 +454,10 @@ class SearchLoop:
 
     def _reason(self, *, stopping: bool = False) -> Stop | None:
         """Return why to stop; recorded trials are entered whatever the rules say."""
-        if len(self.trials) >= self.total:
-            return Stop.SPACE if self._wanted > self.search.space.size else Stop.TRIALS
+        if len(self.trials) >= len(self._recorded) and self.schedules >= self.total:
+            return Stop.SPACE if self._wanted > self._most else Stop.TRIALS
+        if self._fruitless >= self.search.constants.rounds.repeated_rounds * self.search.round:
+            return Stop.SPACE
         if self.cut:
             return Stop.TIME
         if self._hopeless:
@@ -423,7 +489,10 @@ class SearchLoop:
 
     @property
     def _hopeless(self) -> bool:
-        if self.best is not None or len(self.trials) <= SEARCH.hopeless_trials:
+        if (
+            self.best is not None
+            or len(self.trials) <= self.search.constants.rounds.hopeless_trials
+        ):
             return False
         failures = [t.outcome for t in self.trials if isinstance(t.outcome, Failure)]
         return not any(failure.infeasible for failure in failures)
@@ -442,14 +511,55 @@ class SearchLoop:
         begin = [self.search.heuristic, *self.search.starts]
         if first and self.search.sampler == PROGRAM:
             return self._proposed_beside(first)
-        proposed = self._proposer.ask(self.search.round) if first else begin
+        proposed = self._asked() if first else begin
         for number, knobs in enumerate(proposed, first):
             record = self._recorded.get(number)
             if record is not None and record.knobs != knobs:
+                if before := self._before(first):
+                    return before
                 message = f"run {self.search.run}: trial {number} would be another one now"
                 hint = "the versions it was begun with are in its manifest; start a new run"
                 raise RunError(message, hint=hint)
         return proposed
+
+    def _before(self, first: int) -> list[Knobs]:
+        """Return the trials at the end of a smaller budget, where a number is one of them.
+
+        With another budget the end of the search began elsewhere, and what it tried there stands.
+        """
+        covered, budget = self.search.extended
+        ending = first < covered and self.schedules >= budget - self._reverted(budget)
+        numbers = range(first, covered)
+        if not ending or any(number not in self._recorded for number in numbers):
+            return []
+        return [self._recorded[number].knobs for number in numbers]
+
+    def _asked(self) -> list[Knobs]:
+        """Return the sampler's next round; once it climbs, or at the end, what is near the best."""
+        from autoturbo.search.proposer import CostModelProposer
+
+        near, size, ours = list[Knobs](), self.search.round, self._proposer
+        climbing = self.search.constants.climbing if self.search.climbs else None
+        share = 1.0 if climbing is None else climbing.modelled_share
+        left = share * self._wanted - self.schedules
+        if not isinstance(ours, CostModelProposer):
+            return ours.ask(size)
+        if left <= 0 and climbing is not None:
+            count = min(size, climbing.at_once)
+            near = ours.near(count)
+            if len(near) == count:
+                return near
+        elif not self.search.climbs and left <= min(self._reverted(self._wanted), size):
+            near = ours.near(size, reverting=True)
+        if len(near) == size:
+            return near
+        # rounds are whole, so that a resumed run has the same ones
+        return list(dict.fromkeys([*near, *ours.ask(size)]))[:size]
+
+    def _reverted(self, trials: float) -> float:
+        """Return how many of so many trials take choices back, where there is no climb."""
+        reversions = self.search.constants.reversions
+        return 0.0 if reversions is None else reversions.reverted_share * trials
 
     def _proposed_beside(self, first: int) -> list[Knobs]:
         """Return a round with its recorded trials: a program need not repeat its proposals."""
@@ -463,16 +573,45 @@ class SearchLoop:
     def _enter(self, trial: Trial) -> None:
         """Learn from a trial's outcome."""
         self.trials.append(trial)
-        self._proposer.tell(trial.knobs, trial.outcome)
+        program = program_of(trial.outcome)
+        again = program in self._programs
+        if program:
+            self._programs.setdefault(program, trial.outcome)
+        self.schedules += not again
+        if self._is_inside(trial):
+            self._proposer.tell(trial.knobs, trial.outcome)
         if isinstance(trial.outcome, Failure):
             self._failures[trial.outcome.reason] += 1
+        elif self.search.reference and trial.number == 0:
+            pass
         elif self.best is None or self._score(trial) < self._score(self.best):
             self.best = trial
         failed = isinstance(trial.outcome, Failure)
         if isinstance(trial.outcome, Measurement):
             self._refuse_unmeasured(trial.outcome)
             self._early_stopping.noise = trial.outcome.noise or 0.0
-        self._early_stopping.enter(None if failed else self._score(trial))
+        if not again:
+            self._early_stopping.enter(None if failed else self._score(trial))
+
+    @property
+    def _part(self) -> ChipPart:
+        """Return the part of the chip that the search takes place on; trial 0 has all of it."""
+        return ChipPart.of(self.search.space.starts[0])
+
+    def _is_inside(self, trial: Trial) -> bool:
+        """Return whether a trial's candidate is in the space.
+
+        What people give need not be, nor what is on another part of the chip.
+        """
+        if ChipPart.of(trial.knobs) != self._part:
+            return False
+        if trial.number > len(self.search.starts):
+            return True
+        try:
+            self._proposer.params(trial.knobs)
+        except KnobsError:
+            return False
+        return True
 
     def _refuse_unmeasured(self, outcome: Measurement) -> None:
         """Refuse an objective that the measurer says nothing of.
@@ -492,7 +631,8 @@ class SearchLoop:
     def _fill_mirror(self) -> None:
         """Bring the study that the user sees up to date; a storage is written at once."""
         for trial in self.trials[self.mirror.entered :]:
-            self.mirror.enter(trial.number, self._proposer.params(trial.knobs), trial.outcome)
+            params = self._proposer.params(trial.knobs) if self._is_inside(trial) else {}
+            self.mirror.enter(trial.number, params, trial.outcome)
         if self.search.storage is not None:
             self.mirror.write()
 
@@ -504,13 +644,19 @@ class SearchLoop:
         """Return how the run stands; outcomes of the open round count as done."""
         default = self.trials[0].outcome if self.trials else outcomes.get(0)
         tried = [Trial(n, knobs, outcomes[n]) for n, knobs in self._batch if n in outcomes]
-        fitting = [one for one in tried if isinstance(one.outcome, Measurement)]
+        fitting = [
+            one
+            for one in tried
+            if isinstance(one.outcome, Measurement)
+            and not (self.search.reference and one.number == 0)
+        ]
         incumbent = min(
             [*([self.best] if self.best else []), *fitting], key=self._score, default=None
         )
         best = incumbent.outcome if incumbent else None
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
-        done = len(self.trials) + len(outcomes)
+        new = [o for o in outcomes.values() if program_of(o) not in self._programs]
+        done = self.schedules + len(new)
         measured = best if isinstance(best, Measurement) else None
         return Progress(
             model=self.search.model,

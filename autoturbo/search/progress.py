@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -27,6 +27,25 @@ class Trial:
     outcome: Outcome
 
 
+def schedules_of(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Return the first trial of each schedule: settings with the same programs are one schedule.
+
+    One whose program is not known, and one that failed, counts by itself.
+    """
+    seen, first = set[str](), list[Trial]()
+    for trial in trials:
+        program = program_of(trial.outcome)
+        if program not in seen:
+            first.append(trial)
+        seen.update([program] if program else [])
+    return tuple(first)
+
+
+def program_of(outcome: object) -> str:
+    """Return the digest of what was measured; empty where it is not known, or nothing was."""
+    return getattr(outcome, "program", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The state of a run.
@@ -34,8 +53,8 @@ class Progress:
     Attributes:
         model: Its name.
         target: Its name.
-        done: Trials measured or failed.
-        total: Trials to make, None where only time or the space limits them.
+        done: Schedules measured or failed.
+        total: Schedules to measure, None where only time or the space limits them.
         best_latency: Seconds, of the best trial so far.
         default_latency: Seconds, of trial 0.
         best_trial: Number of the best trial so far.

@@ -9,6 +9,7 @@ pipes: a script, a person at a prompt, a language model.
 from __future__ import annotations
 
 import json
+import operator
 import shlex
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from optuna.study import StudyDirection
 
 from autoturbo.errors import KnobsError, PluginError, UsageError
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.climbing import climb, reversions
+from autoturbo.search.constants import SEARCH, Climbing, Draws, SearchConstants
 from autoturbo.search.evolution import fresh_points
 from autoturbo.search.objectives import Objective
 from autoturbo.search.samplers import CostModelSampler, SamplerChoice, Told
@@ -52,6 +55,7 @@ def proposer_of(
     objectives: tuple[Objective, ...],
     seed: int,
     initial: tuple[Knobs, ...] = (),
+    constants: SearchConstants = SEARCH,
 ) -> Proposer:
     """Return the proposer that asks a sampler.
 
@@ -61,10 +65,14 @@ def proposer_of(
         objectives: What is sought, at least one objective.
         seed: Of what the sampler does not decide.
         initial: Candidates that are proposed before it is asked.
+        constants: Of climbing and draws; the sampler has its own.
     """
+    draws = constants.draws
     if isinstance(choice.sampler, CostModelSampler):
-        return CostModelProposer(choice.sampler, choice, space, objectives, seed, initial)
-    return StudyProposer(choice, space, objectives, seed, initial)
+        return CostModelProposer(
+            choice.sampler, choice, space, objectives, seed, initial, draws, constants.climbing
+        )
+    return StudyProposer(choice, space, objectives, seed, initial, draws)
 
 
 @dataclass(eq=False)
@@ -78,6 +86,8 @@ class CostModelProposer:
         objectives: At least one.
         seed: Of what the sampler does not decide.
         initial: Candidates that are proposed first.
+        draws: What fills up rounds.
+        climbing: What is near the best; None where nothing is climbed.
     """
 
     sampler: CostModelSampler
@@ -86,6 +96,8 @@ class CostModelProposer:
     objectives: tuple[Objective, ...]
     seed: int
     initial: tuple[Knobs, ...] = ()
+    draws: Draws = SEARCH.draws
+    climbing: Climbing | None = SEARCH.climbing
     _known: set[tuple[int, ...]] = field(default_factory=set)
     _told: list[Told] = field(default_factory=list)
     _points: dict[Knobs, tuple[int, ...]] = field(default_factory=dict)
@@ -103,7 +115,8 @@ class CostModelProposer:
         proposed = dict.fromkeys([*proposed][:count])
         rng = np.random.default_rng([self.seed, len(self._known), 1])
         taken = {*self._known, *proposed}
-        proposed.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(proposed))))
+        more = fresh_points(self.space, rng, taken, count - len(proposed), self.draws)
+        proposed.update(dict.fromkeys(more))
         asked = {self.space.knobs_of(genes): genes for genes in proposed}
         self._points |= asked
         return list(asked)
@@ -135,6 +148,32 @@ class CostModelProposer:
         for ranker in self.choice.rankers:
             for knobs, outcome in new:
                 ranker.observe(knobs, outcome)
+
+    def near(self, count: int, *, reverting: bool = False) -> list[Knobs]:
+        """Return candidates near the best measured ones, by the first objective.
+
+        None where nothing is climbed, but for reversions.
+
+        Args:
+            count: How many, at most.
+            reverting: Only those that take one choice of the best back.
+        """
+        scored = [
+            (genes, -values[0] if self._directions[0] == StudyDirection.MAXIMIZE else values[0])
+            for genes, values in self._told
+            if values is not None
+        ]
+        points = list[tuple[int, ...]]()
+        if not scored:
+            return []
+        if reverting:
+            best = min(scored, key=operator.itemgetter(1))[0]
+            points = [p for p in reversions(self.space, best) if p not in self._known][:count]
+        elif self.climbing is not None:
+            points = climb(self.space, scored, self._known, count, self.seed, self.climbing)
+        asked = {self.space.knobs_of(genes): genes for genes in points}
+        self._points |= asked
+        return list(asked)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate that was told, every dimension named."""
@@ -178,6 +217,7 @@ class ProgramProposer:
         seed: Of what fills up rounds.
         about: Further facts that it is told at the start.
         initial: Candidates that are proposed before it is asked.
+        draws: What fills up rounds.
     """
 
     command: str
@@ -186,6 +226,7 @@ class ProgramProposer:
     seed: int
     about: Mapping[str, Any] = field(default_factory=dict)
     initial: tuple[Knobs, ...] = ()
+    draws: Draws = SEARCH.draws
     _told: set[tuple[int, ...]] = field(default_factory=set)
     _untold: list[tuple[Knobs, Outcome]] = field(default_factory=list)
     _process: subprocess.Popen[str] | None = None
@@ -209,7 +250,8 @@ class ProgramProposer:
                 for proposal in self._proposals()[: count - len(proposed)]:
                     self._consider(proposal, proposed)
         rng = np.random.default_rng([self.seed, len(self._told), 1])
-        more = fresh_points(self.space, rng, {*self._told, *proposed}, count - len(proposed))
+        taken = {*self._told, *proposed}
+        more = fresh_points(self.space, rng, taken, count - len(proposed), self.draws)
         return [self.space.knobs_of(genes) for genes in [*proposed, *more]]
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:

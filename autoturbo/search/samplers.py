@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
-from optuna.search_space import IntersectionSearchSpace
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import UsageError
 from autoturbo.registry import COST_MODEL, SAMPLERS, broken
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Draws, SearchConstants
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.optuna_parameters import OptunaParameters
+from autoturbo.search.optuna_trials import (
+    common_parameters,
+    feasible_first,
+    scores_of,
+    violation_of,
+    weighed,
+    without_nonsense,
+)
 from autoturbo.search.space import Space
 from autoturbo.search.surrogates.modelled import ModelledProposer, is_turn
-from autoturbo.search.surrogates.surrogate import ScoredCandidate, levelled
+from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
     from autoturbo.schedule.codegen.work import Floats
+
+LOG = logging.getLogger("autoturbo")
+
+_HANDED_OVER = (
+    "study %r: %s; CostModelSampler models trials that all have the same parameters and ranges, so "
+    "Optuna's TPESampler takes over"
+)
+
+_QUIETING = threading.Lock()
+"""Held while warnings are off, which is for all threads."""
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -39,14 +59,20 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 Told = tuple[tuple[int, ...], Sequence[float] | None]
 """A candidate and the values of its objectives; None for one that failed."""
 
+Constraints = Callable[[FrozenTrial], Sequence[float]]
+"""The constraints of a trial that has ended; above 0 one is broken."""
+
 
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
-    Works in any study: parameters that all trials have are sampled together, by trees trained on
-    the study's trials (numbers in levels, :mod:`autoturbo.search.optuna_parameters`) and, for one
-    objective, by a Gaussian process in turn; parameters that only some trials have independently,
-    at random. Failed and pruned trials teach where not to look.
+    It is for studies whose trials all have the same parameters and ranges. These are sampled
+    together, by trees trained on the study's trials (numbers in levels,
+    :mod:`autoturbo.search.optuna_parameters`) and, for one objective, by a Gaussian process in
+    turn. Failed and pruned trials teach where not to look, and so do values far beyond all others.
+    Once completed trials differ in their parameters, or often in their ranges, it says so once and
+    Optuna's TPESampler goes on in its place, with a seed that follows from this one's.
+
     Several objectives are weighed anew for each proposal, which covers a Pareto front. In a tuning
     run it knows the space beforehand, proposes whole batches and ranks their best by kernels.
 
@@ -58,6 +84,10 @@ class CostModelSampler(BaseSampler):
         space: Of the knobs; None infers it from the study.
         batch: Trials asked before the next is told; 1 in a plain study.
         rankers: Kernel models of a tuning run, one for each objective.
+        constraints_func: As Optuna's samplers take it: of a trial that has ended, numbers of which
+            one above 0 means that a constraint is broken. Feasible trials are preferred, and among
+            others those that break the constraints less. ``Trial.set_constraint`` counts likewise.
+        constants: Of what it proposes by.
     """
 
     def __init__(
@@ -67,62 +97,105 @@ class CostModelSampler(BaseSampler):
         space: Space | None = None,
         batch: int = 1,
         rankers: Sequence[Ranker] = (),
+        constraints_func: Constraints | None = None,
+        constants: SearchConstants = SEARCH,
     ) -> None:
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._space = space
         self._batch = batch
         self._rankers = tuple(rankers)
-        self._inferred = IntersectionSearchSpace()
-        self._queue: list[tuple[int, ...]] = []
-        self._modelled: tuple[OptunaParameters, ModelledProposer] | None = None
-        self._handed: dict[int, dict[str, Any]] = {}
-        self._lock = threading.Lock()
-        self._independent = optuna.samplers.RandomSampler(self._seed)
+        self._constraints_func = constraints_func
+        self._constants = constants
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without anything of any study."""
+        self._lock = threading.RLock()
+        self._studies: weakref.WeakKeyDictionary[BaseStorage, dict[int, _StudyState]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def reseed_rng(self) -> None:
         """Draw a new seed, so that a copy does not repeat the original's proposals."""
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
-        self._modelled = None
-        self._independent.reseed_rng()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process needs: it sees what studies hold by itself."""
+        return {n: own for n, own in vars(self).items() if n not in ("_lock", "_studies")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state, without any study's."""
+        vars(self).update(state)
+        self._begin()
+
+    def _state(self, study: Study) -> _StudyState:
+        """Return what is kept of a study, which may come as several objects."""
+        storage, number = study._storage, study._study_id  # noqa: SLF001  nothing else tells them apart
+        with self._lock:
+            return self._studies.setdefault(storage, {}).setdefault(number, _StudyState())
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the parameters that all finished trials have, or those of the space."""
-        del trial
+        """Return the parameters that all trials have, or those of the space."""
         if self._space is not None:
             return self._space.distributions()
-        inferred = self._inferred.calculate(study)
-        return {n: d for n, d in inferred.items() if not d.single()}
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        common = common_parameters(completed)
+        if not common.obstacle:
+            return common.distributions
+        state = self._state(study)
+        with self._lock:
+            tpe = state.successors[trial.number] = self._tpe(trial)
+            if not state.warned:
+                state.warned = True
+                LOG.warning(_HANDED_OVER, study.study_name, common.obstacle)
+        return tpe.infer_relative_search_space(study, trial)
+
+    def _tpe(self, trial: FrozenTrial) -> TPESampler:
+        """Return Optuna's sampler for a trial; its chance follows from seed and number alone.
+
+        Parameters that the same trials have are sampled together. It is quiet about what is new in
+        it and what is old.
+        """
+        seed, limits = _seed_of(self._seed, trial), self._constraints_func
+        with _QUIETING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return TPESampler(seed=seed, multivariate=True, group=True, constraints_func=limits)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the next proposal of the round; a new round is proposed where none is left."""
+        state = self._state(study)
+        successor = state.successors.get(trial.number)
+        if successor is not None:
+            return successor.sample_relative(study, trial, search_space)
         if not search_space:
             return {}
-        if self._space is None:
-            return self._one(study, trial, OptunaParameters(search_space))
-        space = self._space
-        if self._batch == 1:
-            return self._one(study, trial, space)
-        if not self._queue:
-            self._queue = self._propose(study, trial, space)
-        return space.params_of(self._queue.pop(0)) if self._queue else {}
+        levels = self._constants.plain_studies.float_levels
+        space = OptunaParameters(search_space, levels) if self._space is None else self._space
+        with self._lock:
+            if isinstance(space, OptunaParameters) or self._batch == 1:
+                return self._one(study, state, trial, space)
+            if not state.queue:
+                state.queue = self._propose(study, state, trial, space)
+            return space.params_of(state.queue.pop(0)) if state.queue else {}
 
     def _one(
-        self, study: Study, trial: FrozenTrial, space: Space | OptunaParameters
+        self, study: Study, state: _StudyState, trial: FrozenTrial, space: Space | OptunaParameters
     ) -> dict[str, Any]:
         """Return a proposal for one trial; several threads may ask at once.
 
         A trial's parameters are in the study a little after they were proposed; until then nobody
         else may be given them.
         """
-        with self._lock:
-            points = self._propose(study, trial, space) or [_any_point(space, self._rng(trial, 2))]
-            params = self._params(space, points[0], trial)
-            self._handed[trial.number] = params
-            return params
+        points = self._propose(study, state, trial, space)
+        if not points:
+            points = [_any_point(space, self._rng(trial, 2), self._constants.draws)]
+        params = self._params(space, points[0], trial)
+        state.handed[trial.number] = params
+        return params
 
     def _params(
         self, space: Space | OptunaParameters, point: tuple[int, ...], trial: FrozenTrial
@@ -135,14 +208,6 @@ class CostModelSampler(BaseSampler):
         """Return a generator that follows from the seed and the trial's number."""
         return np.random.default_rng([self._seed, trial.number, purpose])
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the lock: other processes have their own."""
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state, with a new lock."""
-        vars(self).update(state, _lock=threading.Lock())
-
     def sample_independent(
         self,
         study: Study,
@@ -150,17 +215,53 @@ class CostModelSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return a random value of one parameter."""
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+        """Return a value of a parameter that not all trials have: at random, or Optuna's."""
+        state = self._state(study)
+        with self._lock:
+            sampler = state.successors.get(trial.number) or state.random.setdefault(
+                trial.number, RandomSampler(_seed_of(self._seed, trial))
+            )
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Keep the constraints of a trial that has ended, where Optuna's samplers keep theirs."""
+        if self._constraints_func is not None:
+            self._tpe(trial).after_trial(study, trial, state, values)
+        with self._lock:
+            self._state(study).forget({trial.number})
 
     def _propose(
-        self, study: Study, trial: FrozenTrial, params: Space | OptunaParameters
+        self, study: Study, state: _StudyState, trial: FrozenTrial, params: Space | OptunaParameters
     ) -> list[tuple[int, ...]]:
-        finished, running = _told(study, params)
-        done = {trial.number for trial in study.get_trials(deepcopy=False, states=_DONE)}
-        self._handed = {n: p for n, p in self._handed.items() if n not in done}
-        running |= {g for p in self._handed.values() if (g := params.genes_of(p)) is not None}
-        return self._proposed(params, trial.number, finished, running, study.directions)
+        trials = _trials_of(study, params)
+        state.forget({own.number for own in study.get_trials(deepcopy=False, states=_DONE)})
+        handed = [params.genes_of(own) for own in state.handed.values()]
+        taken = trials.running.union(genes for genes in handed if genes is not None)
+        rng, weights = self._chance(trial.number, study.directions)
+        if isinstance(params, Space):
+            history = self._history(params, trials, study.directions, weights)
+            return self._round(params, rng, history, taken, weights)
+        values = without_nonsense([own for _, own in trials.told], study.directions)
+        scores = scores_of(values, study.directions, weights)
+        history = _scored(trials.told, feasible_first(scores, trials.violations))
+        measured = sum(own.score is not None for own in history)
+        constants = self._constants
+        trees, process = constants.quick_model.trials, constants.plain_studies.process_trials
+        if weights is None and is_turn(measured, trees, process):
+            proposer = state.proposer(params, self._seed, constants)
+            point = proposer.propose(trial.number, history, taken)
+            if point is not None:
+                return [point]
+        # of a plain study's parameters it is not known that small ones are the better ones
+        return propose(
+            params.space, rng, history, taken, count=1, shuffled=True, constants=constants
+        )
 
     def batch_of(
         self,
@@ -182,57 +283,114 @@ class CostModelSampler(BaseSampler):
         """
         if self._space is None:
             raise ValueError("a sampler without a space works in a study only")
-        return self._proposed(self._space, number, finished, taken, directions)
+        rng, weights = self._chance(number, directions)
+        trials = _Trials(finished, taken, [0.0] * len(finished))
+        history = self._history(self._space, trials, directions, weights)
+        return self._round(self._space, rng, history, taken, weights)
 
-    def _proposed(
-        self,
-        params: Space | OptunaParameters,
-        number: int,
-        finished: Sequence[Told],
-        taken: set[tuple[int, ...]],
-        directions: Sequence[StudyDirection],
-    ) -> list[tuple[int, ...]]:
+    def _chance(
+        self, number: int, directions: Sequence[StudyDirection]
+    ) -> tuple[np.random.Generator, Floats | None]:
+        """Return the chance of a proposal, and weights of several objectives drawn from it."""
         rng = np.random.default_rng([self._seed, number])
-        weights = rng.dirichlet(np.ones(len(directions))) if len(directions) > 1 else None
-        scores = self._scores(params, finished, directions, weights)
-        history = [
-            ScoredCandidate(g, score) for (g, _), score in zip(finished, scores, strict=True)
-        ]
-        if isinstance(params, OptunaParameters):
-            measured = sum(score is not None for score in scores)
-            if len(directions) == 1 and is_turn(measured):
-                point = self._proposer(params).propose(number, history, taken)
-                if point is not None:
-                    return [point]
-            # of a plain study's parameters it is not known that small ones are the better ones
-            return propose(params.space, rng, history, taken, count=1, shuffled=True)
-        advice = _advice(self._rankers, params, weights) if self._rankers else None
-        return propose(params, rng, history, taken, count=self._batch, advice=advice)
+        several = len(directions) > 1
+        return rng, rng.dirichlet(np.ones(len(directions))) if several else None
 
-    def _scores(
+    def _history(
         self,
-        params: Space | OptunaParameters,
-        finished: Sequence[Told],
+        space: Space,
+        trials: _Trials,
         directions: Sequence[StudyDirection],
         weights: Floats | None,
-    ) -> list[float | None]:
-        """Return the scores of trials, less of their noise where they have any."""
-        scores = _scores([values for _, values in finished], directions, weights)
-        if len(self._rankers) != 1 or isinstance(params, OptunaParameters):
-            return scores
+    ) -> list[ScoredCandidate]:
+        """Return trials with their scores, less of their noise where they have any."""
+        scores = scores_of([values for _, values in trials.told], directions, weights)
+        scores = feasible_first(scores, trials.violations)
         at = [index for index, score in enumerate(scores) if score is not None]
-        points = np.asarray([finished[index][0] for index in at], np.int64)
-        smoothed = self._rankers[0].smoothed(params.settings(points)) if at else None
-        if smoothed is not None:
-            for index, seconds in zip(at, smoothed.tolist(), strict=True):
-                scores[index] = seconds
-        return scores
+        if len(self._rankers) == 1 and at:
+            points = np.asarray([trials.told[index][0] for index in at], np.int64)
+            smoothed = self._rankers[0].smoothed(space.settings(points))
+            if smoothed is not None:
+                for index, seconds in zip(at, smoothed.tolist(), strict=True):
+                    scores[index] = seconds
+        return _scored(trials.told, scores)
 
-    def _proposer(self, params: OptunaParameters) -> ModelledProposer:
+    def _round(
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        history: Sequence[ScoredCandidate],
+        taken: set[tuple[int, ...]],
+        weights: Floats | None,
+    ) -> list[tuple[int, ...]]:
+        """Return a round of proposals in a space that is known beforehand."""
+        advice = _advice(self._rankers, space, weights) if self._rankers else None
+        return propose(
+            space, rng, history, taken, count=self._batch, advice=advice, constants=self._constants
+        )
+
+
+class _Trials(NamedTuple):
+    """The trials of a study.
+
+    Attributes:
+        told: Those that have ended.
+        running: Encodings of the others.
+        violations: What constraints of the ended ones are broken by; 0 where none is.
+    """
+
+    told: Sequence[Told]
+    running: set[tuple[int, ...]]
+    violations: Sequence[float]
+
+
+@dataclass
+class _StudyState:
+    """What is kept of one study; but for warnings it saves time, or covers a moment.
+
+    Attributes:
+        queue: Proposals of the round that are left.
+        handed: Parameters of trials that may not be in the study yet, by number.
+        random: What draws the parameters of a running trial that no other has, by number.
+        successors: Optuna's sampler of each running trial that is not modelled, by number.
+        warned: Whether it was said that there are such.
+    """
+
+    queue: list[tuple[int, ...]] = field(default_factory=list)
+    handed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    random: dict[int, RandomSampler] = field(default_factory=dict)
+    successors: dict[int, TPESampler] = field(default_factory=dict)
+    warned: bool = False
+    _modelled: tuple[OptunaParameters, ModelledProposer] | None = None
+
+    def forget(self, ended: set[int]) -> None:
+        """Drop what is kept of trials that have ended."""
+        kept: tuple[dict[int, Any], ...] = (self.handed, self.random, self.successors)
+        for own in kept:
+            for number in ended.intersection(own):
+                del own[number]
+
+    def proposer(
+        self, params: OptunaParameters, seed: int, constants: SearchConstants
+    ) -> ModelledProposer:
         """Return what proposes by a Gaussian process, kept as long as parameters are the same."""
-        if self._modelled is None or self._modelled[0] != params:
-            self._modelled = params, ModelledProposer(params.space, params.axes, self._seed)
-        return self._modelled[1]
+        known = self._modelled
+        if known is None or known[0] != params or known[1].seed != seed:
+            own = constants.quick_model, constants.draws
+            known = params, ModelledProposer(params.space, params.axes, seed, *own)
+            self._modelled = known
+        return known[1]
+
+
+def _seed_of(seed: int, trial: FrozenTrial) -> int:
+    """Return the seed of a sampler for one trial alone."""
+    return int(np.random.SeedSequence([seed, trial.number]).generate_state(1)[0])
+
+
+def _scored(told: Sequence[Told], scores: Sequence[float | None]) -> list[ScoredCandidate]:
+    """Return trials with their scores."""
+    pairs = zip(told, scores, strict=True)
+    return [ScoredCandidate(genes, score) for (genes, _), score in pairs]
 
 
 def _advice(rankers: Sequence[Ranker], space: Space, weights: Floats | None) -> Advice:
@@ -249,7 +407,7 @@ def _advice(rankers: Sequence[Ranker], space: Space, weights: Floats | None) -> 
         if weights is None:
             return scores[0]
         pairs = zip(rankers, scores, strict=True)
-        return _weighed(np.column_stack([own - r.least for r, own in pairs]), weights)
+        return weighed(np.column_stack([own - r.least for r, own in pairs]), weights)
 
     def rank(genes: Genes) -> Floats | None:
         settings = space.settings(genes)
@@ -267,63 +425,27 @@ def _advice(rankers: Sequence[Ranker], space: Space, weights: Floats | None) -> 
     return Advice(rank, look)
 
 
-def _any_point(params: Space | OptunaParameters, rng: np.random.Generator) -> tuple[int, ...]:
+def _any_point(
+    params: Space | OptunaParameters, rng: np.random.Generator, draws: Draws
+) -> tuple[int, ...]:
     """Return a random candidate once the space is exhausted."""
     space = params if isinstance(params, Space) else params.space
-    return tuple(space.random(rng, 1)[0].tolist())
+    return tuple(space.random(rng, 1, draws)[0].tolist())
 
 
-def _told(study: Study, space: Space | OptunaParameters) -> tuple[list[Told], set[tuple[int, ...]]]:
-    """Return finished trials with their values, and the encodings of running ones."""
-    finished: list[Told] = []
-    running: set[tuple[int, ...]] = set()
+def _trials_of(study: Study, space: Space | OptunaParameters) -> _Trials:
+    """Return the trials that have a place in a space."""
+    told, running, violations = list[Told](), set[tuple[int, ...]](), list[float]()
     for trial in study.get_trials(deepcopy=False):
-        genes = space.genes_of(trial.params)
-        if genes is None:
-            continue
         if trial.state == TrialState.RUNNING:
-            running.add(genes)
-        elif trial.state.is_finished():
-            finished.append((genes, trial.values if _is_measured(trial) else None))
-    return finished, running
-
-
-def _scores(
-    told: Sequence[Sequence[float] | None],
-    directions: Sequence[StudyDirection],
-    weights: Floats | None,
-) -> list[float | None]:
-    """Return the scores of trials, lower is better; None for those that failed.
-
-    Args:
-        told: Values of their objectives.
-        directions: Of the objectives.
-        weights: Of the objectives; None for one alone.
-    """
-    signs = np.asarray([-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in directions])
-    values = [None if figures is None else signs * figures for figures in told]
-    if weights is None:
-        return [None if v is None else float(v[0]) for v in values]
-    columns = zip(*(v for v in values if v is not None), strict=True)
-    behind = [own - own.min() for own in (levelled(np.asarray(column)) for column in columns)]
-    weighed = iter(_weighed(np.column_stack(behind), weights).tolist() if behind else ())
-    return [None if v is None else next(weighed) for v in values]
-
-
-def _weighed(behind: Floats, weights: Floats) -> Floats:
-    """Return several objectives ``(trials, objectives)`` as one, lower is better.
-
-    ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on logarithms, so
-    that a percent of one objective counts as much as one of another. Every candidate of a Pareto
-    front is the best one for some weights, on concave parts of the front too.
-
-    Args:
-        behind: How far each is behind the best in each objective.
-        weights: Of the objectives, drawn at random.
-    """
-    shares = weights * behind
-    weighed: Floats = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
-    return weighed
+            running.update(filter(None, [space.genes_of(trial.params)]))
+            continue
+        place = space.genes_of if isinstance(space, Space) else space.nearest_of
+        genes = place(trial.params)
+        if genes is not None and trial.state.is_finished():
+            told.append((genes, trial.values if _is_measured(trial) else None))
+            violations.append(violation_of(trial))
+    return _Trials(told, running, violations)
 
 
 def _is_measured(trial: FrozenTrial) -> bool:
@@ -355,6 +477,7 @@ def make_sampler(
     batch: int = 1,
     rankers: Sequence[Ranker] = (),
     objectives: int = 1,
+    constants: SearchConstants = SEARCH,
 ) -> SamplerChoice:
     """Return a sampler by name.
 
@@ -365,6 +488,7 @@ def make_sampler(
         batch: Trials asked before the next is told.
         rankers: Kernel models for ours, one for each objective.
         objectives: How many; with several, ours asks for ``objective_weights_trials`` at once.
+        constants: Of what ours proposes by.
 
     Raises:
         UsageError: No sampler of that name, or a package that it needs is not installed.
@@ -372,8 +496,11 @@ def make_sampler(
     """  # noqa: DOC501  broken() makes the error
     check_sampler(name, objectives)
     if name == COST_MODEL:
-        at_once = batch if objectives == 1 else min(batch, SEARCH.objective_weights_trials)
-        ours = CostModelSampler(seed, space=space, batch=at_once, rankers=rankers)
+        few = constants.rounds.objective_weights_trials
+        ours = CostModelSampler(
+            seed, space=space, batch=batch if objectives == 1 else min(batch, few),
+            rankers=rankers, constants=constants,
+        )  # fmt: skip
         return SamplerChoice(name, ours, rankers=tuple(rankers))
     try:
         sampler = SAMPLERS.make(name, seed)

@@ -4,7 +4,7 @@ A reader's map::
 
     Space.of: what is worth trying here, from which starts      subgraphs: with knobs of their own
         points: choice indices                                  conditions: canonical form
-        moves: draws, mutants, children
+        moves: draws, mutants, neighbours
 
 A space may have several starts: complete candidates, the first one the published heuristic. One
 dimension chooses the start, ``"auto"`` leaves every knob as the start has it, and each start has
@@ -14,25 +14,30 @@ sub-graphs of its own with knobs that mean something where it is chosen.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.layers import layers_of
+from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import (
     AUTO,
+    LAYER_ORDERS,
+    Here,
     Knobs,
-    KnobSpec,
     SubGraphKnobs,
     Value,
     knob_names,
-    knob_specs,
-    subgraph_knob_specs,
+    model_knobs,
+    subgraph_knobs,
 )
-from autoturbo.search.constants import SEARCH
+from autoturbo.schedule.knobs.pins import NO_PINS, Pins, refuse_impossible
+from autoturbo.schedule.pipeline import SchedulerCache, plan
+from autoturbo.search.constants import SEARCH, Draws
 from autoturbo.search.encoding import (
     START,
     Dimension,
@@ -41,6 +46,7 @@ from autoturbo.search.encoding import (
     dimension_name,
     effective,
 )
+from autoturbo.search.pins import pins_of_run
 from autoturbo.search.subgraphs import Block, blocks_of
 
 if TYPE_CHECKING:
@@ -55,73 +61,32 @@ def batch_share(graph: Graph, target: Target) -> int:
     return -(-batch // min(target.clusters, batch))
 
 
-def choices_of(
-    name: str, spec: KnobSpec, share: int, layers: int, target: Target
-) -> tuple[Value, ...]:
-    """Return the values of a knob worth trying besides ``"auto"``.
-
-    Args:
-        name: Of the knob.
-        spec: Of the knob.
-        share: Samples of the busiest cluster; 1 where samples cannot be told apart.
-        layers: Layers of the model.
-        target: The accelerator.
-    """
-    choices = spec.choices
-    if name == "batches_per_cluster":
-        choices = tuple(b for b in range(share, 0, -1) if share % b == 0)
-    if name == "cluster_partitioning" and target.clusters == 1:
-        choices = ()
-    return tuple(c for c in choices if canonical(name, spec, c, share, layers) != AUTO)
-
-
-def canonical(name: str, spec: KnobSpec, value: Value, share: int, layers: int) -> Value:
-    """Return ``"auto"`` for a value that means the same, else the value.
-
-    Args:
-        name: Of the knob.
-        spec: Of the knob.
-        value: The value in question.
-        share: Samples of the busiest cluster: so many batches per cluster mean ``"auto"``.
-        layers: Layers of the model: so many or more per sub-graph mean ``"auto"``.
-    """
-    if value == AUTO:
-        return AUTO
-    if spec.low is None:  # a word that is not tried is the published one's name
-        return value if value in spec.choices else AUTO
-    number = float(value)
-    if name == "batches_per_cluster":
-        return AUTO if number == share else value
-    if name == "max_layers":
-        return AUTO if number >= layers else value
-    published = _number(spec.published)
-    if published is not None and number == published:
-        return AUTO
-    return next((choice for choice in spec.choices if choice == value), value)  # 2.0 is 2
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-# Moves between points of a search space, by chance: draws, mutants, children.
+# Moves between points of a search space, by chance: draws and mutants; neighbours.
 #
 # Sub-graphs' dimensions are many and each matters little: points drawn at random and mutants leave
-# most of them at ``"auto"``, and children have all of a sub-graph's choices from one parent.
+# most of them at ``"auto"``.
+
+_BASES = 16
+"""Candidates whose neighbours are kept: a climb asks for those of few, again and again."""
 
 
 class Moves(ProductSpace):
     """Candidates, and the moves from some to others."""
 
-    def random(self, rng: np.random.Generator, count: int, *, dense: bool = False) -> Genes:
+    def random(
+        self,
+        rng: np.random.Generator,
+        count: int,
+        draws: Draws = SEARCH.draws,
+        *,
+        dense: bool = False,
+    ) -> Genes:
         """Return candidates drawn at random, with repetitions: the model's choices uniformly.
 
         Args:
             rng: Where chance comes from.
             count: How many.
+            draws: How many choices are made for sub-graphs.
             dense: Sub-graphs' choices uniformly too, instead of one block's or none.
         """
         genes = rng.integers(0, self.widths, (count, len(self.dimensions)))
@@ -131,11 +96,17 @@ class Moves(ProductSpace):
             beside = np.bincount([b.start for b in self.blocks])[[b.start for b in self.blocks]]
             chosen = rng.random((count, len(self.blocks) + 1)) < 1 / np.maximum([1, *beside], 2)
             chosen[:, 0] = True
-            rate = np.where(self.unit_of > 0, SEARCH.subgraph_choices / self._unit_size, 1.0)
+            rate = np.where(self.unit_of > 0, draws.subgraph_choices / self._unit_size, 1.0)
             genes *= chosen[:, self.unit_of] & (rng.random(genes.shape) < rate)
         return self.normal(genes)
 
-    def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
+    def mutate(
+        self,
+        rng: np.random.Generator,
+        genes: Genes,
+        rate: float = 0.0,
+        draws: Draws = SEARCH.draws,
+    ) -> Genes:
         """Return copies of candidates with at least one choice changed each.
 
         Args:
@@ -143,6 +114,7 @@ class Moves(ProductSpace):
             genes: ``(points, dimensions)``.
             rate: Chance of each further dimension of the model to change, and of each further
                 block to change in one dimension.
+            draws: How sub-graphs' choices change.
         """
         points, dimensions = genes.shape
         if not dimensions:
@@ -150,14 +122,17 @@ class Moves(ProductSpace):
         change = rng.random(genes.shape) < np.where(self.unit_of > 0, rate / self._unit_size, rate)
         model = int((self.unit_of == 0).sum())
         certain = np.asarray(rng.integers(0, model, points), np.int64)
-        change[np.arange(points), self._first(rng, certain, genes, model)] = True
+        first = self._first(rng, certain, genes, model, draws.subgraph_moves)
+        change[np.arange(points), first] = True
         shift = rng.integers(1, np.maximum(self.widths, 2), genes.shape)
         moved = np.where(change, (genes + shift) % self.widths, genes)
         if not self.blocks:
             return moved
-        return self._settled(rng, genes, moved, certain)
+        return self._settled(rng, genes, moved, certain, draws.subgraph_reverts)
 
-    def _first(self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int) -> Genes:
+    def _first(
+        self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int, moves: float
+    ) -> Genes:
         """Return the dimension that each mutant is sure to change, one of its start's.
 
         Args:
@@ -165,6 +140,7 @@ class Moves(ProductSpace):
             certain: Per mutant, a dimension of the model's knobs, drawn before.
             genes: The parents, ``(points, dimensions)``.
             model: How many dimensions are the model's; they come first.
+            moves: Share of mutants for which it is a sub-graph's.
         """
         if not self.blocks:
             return certain
@@ -172,10 +148,15 @@ class Moves(ProductSpace):
         start = genes[:, self._start] if self._start is not None else np.zeros(len(genes), np.int64)
         start = np.where(first[start] < first[start + 1], start, 0)
         subgraph = rng.integers(first[start], first[start + 1])
-        return np.where(rng.random(len(certain)) < SEARCH.subgraph_moves, subgraph, certain)
+        return np.where(rng.random(len(certain)) < moves, subgraph, certain)
 
     def _settled(
-        self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
+        self,
+        rng: np.random.Generator,
+        genes: Genes,
+        moved: Genes,
+        certain: Genes,
+        reverts: float,
     ) -> Genes:
         """Return mutants in canonical form; one equal to its parent mutates the model's knobs.
 
@@ -184,9 +165,10 @@ class Moves(ProductSpace):
             genes: The parents, ``(points, dimensions)``.
             moved: Their mutants, likewise.
             certain: Per mutant, the dimension that changes where nothing else did.
+            reverts: Chance that a sub-graph's choice that changes is taken back.
         """
         relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
-        moved = np.where(relapse & (rng.random(genes.shape) < SEARCH.subgraph_reverts), 0, moved)
+        moved = np.where(relapse & (rng.random(genes.shape) < reverts), 0, moved)
         owners, partners = self._partners
         drawn = rng.integers(1, self.widths[partners][:, None], (len(partners), len(genes)))
         alone = (moved[:, owners] > 0) & (moved[:, partners] == 0) & (genes[:, owners] == 0)
@@ -200,15 +182,15 @@ class Moves(ProductSpace):
         moved[same] = self.normal(moved[same])
         return moved
 
-    def cross(self, rng: np.random.Generator, first: Genes, second: Genes) -> Genes:
-        """Return children that take each choice of the model, and each block, from one parent."""
-        model = int((self.unit_of == 0).sum())
-        unit = np.where(self.unit_of > 0, model + self.unit_of - 1, np.arange(len(self.unit_of)))
-        coins = rng.random((len(first), model + len(self.blocks))) < 0.5  # noqa: PLR2004  fair
-        return self.normal(np.where(coins[:, unit], first, second))
-
     def neighbours(self, genes: Sequence[int]) -> Genes:
         """Return all candidates that differ from one in a single choice, in canonical form."""
+        return self._near(tuple(int(gene) for gene in genes))
+
+    @cached_property
+    def _near(self) -> Callable[[tuple[int, ...]], Genes]:
+        return lru_cache(maxsize=_BASES)(self._changed)
+
+    def _changed(self, genes: tuple[int, ...]) -> Genes:
         changed = [
             (*genes[:index], choice, *genes[index + 1 :])
             for index, dimension in enumerate(self.dimensions)
@@ -219,7 +201,7 @@ class Moves(ProductSpace):
             np.asarray(changed, np.int64).reshape(len(changed), len(self.dimensions))
         )
         points = dict.fromkeys(map(tuple, near.tolist()))
-        points.pop(tuple(int(g) for g in genes), None)
+        points.pop(genes, None)
         return np.asarray(list(points), np.int64).reshape(len(points), len(self.dimensions))
 
     @cached_property
@@ -274,6 +256,8 @@ class Space(Moves):
         *,
         subgraphs: int = 0,
         starts: Sequence[Knobs] = (),
+        pins: Pins = NO_PINS,
+        base: Knobs = Knobs(),  # noqa: B008  frozen
     ) -> Space:
         """Return the space of the knobs worth trying for a model on a target.
 
@@ -286,38 +270,52 @@ class Space(Moves):
                 (:func:`autoturbo.search.warm_starts.starts.starts_of`); each has half as many
                 kinds of sub-graphs. One whose partition is another start's is left out; one
                 whose partition is the heuristic's is a candidate of this.
+            pins: What people have decided.
+            base: What ``"auto"`` stands for in the first start: the published heuristic, on a part
+                of the chip where ``model_scheduler`` is of that part.
+
+        Raises:
+            KnobsError: The target has no place for a pin, or the model cannot be cut as pinned.
         """
-        share, whole = (
-            batch_share(model_scheduler.model, model_scheduler.target),
-            model_scheduler.trace.obstacle,
-        )
         layers = [layer.name for layer in layers_of(model_scheduler.model)]
+        here = Here(
+            batch_share(model_scheduler.model, model_scheduler.target),
+            len(layers),
+            bool(model_scheduler.trace.obstacle),
+            model_scheduler.target,
+            _orders_apart(model_scheduler),
+        )
+        base, starts = pins.over(base, here), [pins.over(start, here) for start in starts]
+        refuse_impossible(pins, base, model_scheduler.target)
         choices = {
-            name: choices_of(name, spec, 1 if whole else share, len(layers), model_scheduler.target)
-            for name, spec in knob_specs().items()
+            name: pins.offered(name, decision.offered(here) if decision.searched else (), here)
+            for name, decision in model_knobs().items()
         }
         at_once = tuple(map(int, choices["batches_per_cluster"]))
-        blocks = blocks_of(model_scheduler, subgraphs, (AUTO, *at_once))
+        samples = (base.batches_per_cluster, *at_once)
+        blocks = blocks_of(model_scheduler, subgraphs, samples, base, pins=pins)
         others = _apart(starts, blocks, layers)
         named = {layer for block in blocks for layer in block.layers}
         given = tuple(s for s in starts if named.issuperset(own.layer for own in s.overrides))
+        if not pins:  # what is pinned has no dimension
+            blocks = tuple(_with_values_of(given, block) for block in blocks)
         if others:
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
             samples, kinds = (start.batches_per_cluster, *at_once), -(-subgraphs // 2)
-            blocks += blocks_of(model_scheduler, kinds, samples, start, number)
+            blocks += blocks_of(model_scheduler, kinds, samples, start, number, pins)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, len(layers), blocks, (Knobs(), *others), given)
+        return Space(tuple(dimensions), here, blocks, (base, *others), given)
 
     def canonical(self, knobs: Knobs) -> Knobs:
         """Return the canonical form of a candidate: ``"auto"`` wherever a value means the same."""
         chosen: dict[str, Any] = {
-            name: canonical(name, spec, getattr(knobs, name), self.share, self.layers)
-            for name, spec in knob_specs().items()
+            name: decision.canonical(getattr(knobs, name), self.here)
+            for name, decision in model_knobs().items()
         }
         plain = dataclasses.replace(knobs, **chosen)
         overrides = tuple(SubGraphKnobs(**effective(o, plain)) for o in plain.overrides)
@@ -333,7 +331,7 @@ class Space(Moves):
         start = self._start_of(params)
         known = {**subgraph_params, START: AUTO} if len(self.starts) > 1 else subgraph_params
         model = {name: value for name, value in params.items() if name not in known}
-        start_values = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
+        start_values = {n: getattr(start, n) for n in model_knobs() if model.get(n, AUTO) == AUTO}
         overrides = [o.as_dict() for o in self._overrides(subgraph_params, start)]
         return self.canonical(Knobs.from_dict({**model, **start_values, "overrides": overrides}))
 
@@ -402,7 +400,7 @@ class Space(Moves):
         params: dict[str, Any] = dict.fromkeys(known, AUTO)
         if number:
             params[START] = number
-        values = {n: (getattr(canonical, n), getattr(start, n)) for n in knob_specs()}
+        values = {n: (getattr(canonical, n), getattr(start, n)) for n in model_knobs()}
         plain = {
             name: value for name, (value, start_value) in values.items() if value != start_value
         }
@@ -442,30 +440,31 @@ class Space(Moves):
         return params
 
     def as_json(self) -> dict[str, Any]:
-        """Return knobs with their choices, and exact sizes, however large."""
+        """Return knobs with their choices, and how many candidates there are at most."""
         kinds = [
             {"layers": list(block.layers),
              "knobs": {name: [AUTO, *values] for name, values in block.choices.items()},
-             "size": size}
-            for block, size in zip(self.blocks, self.conditions.block_sizes, strict=True)
+             "size": math.prod(len(values) + 1 for values in block.choices.values())}
+            for block in self.blocks
         ]  # fmt: skip
+        model = [d for d in self.dimensions if d.name not in self._owners and d.name != START]
         return {
             "knobs": self.describe(),
             "subgraph_knobs": self.describe_subgraphs(),
             "subgraphs": kinds,
-            "model_size": self.conditions.model_size,
+            "model_size": math.prod(len(d.choices) for d in model),
             "size": self.size,
         }
 
     def describe(self) -> list[dict[str, Any]]:
         """Return one row per knob of the model: name, what it means, choices, published value."""
-        specs = knob_specs()
+        decisions = model_knobs()
         return [
             {
                 "knob": d.name,
-                "help": specs[d.name].help,
+                "help": decisions[d.name].help,
                 "choices": list(d.choices),
-                "published": specs[d.name].published,
+                "published": decisions[d.name].published,
             }
             for d in self.dimensions
             if d.name not in self._owners and d.name != START
@@ -474,13 +473,26 @@ class Space(Moves):
     def describe_subgraphs(self) -> list[dict[str, Any]]:
         """Return one row per knob of sub-graphs, with the choices of all blocks that have it."""
         rows = []
-        for name, spec in subgraph_knob_specs().items():
+        for name, decision in subgraph_knobs().items():
             offers = [block.choices[name] for block in self.blocks if name in block.choices]
             values = dict.fromkeys(value for offer in offers for value in offer)
-            ordered = list(values) if spec.choices or not values else sorted(map(int, values))
-            row = {"knob": name, "help": spec.help, "choices": [AUTO, *ordered]}
-            rows.append({**row, "published": spec.published, "kinds": len(offers)})
+            ordered = list(values) if decision.choices or not values else sorted(map(int, values))
+            row = {"knob": name, "help": decision.help, "choices": [AUTO, *ordered]}
+            rows.append({**row, "published": decision.published, "kinds": len(offers)})
         return [row for row in rows if row["kinds"]]
+
+
+def _orders_apart(model_scheduler: ModelScheduler) -> tuple[str, ...]:
+    """Return the orders of layers with which the heuristic's kernels differ, or their order."""
+    if not model_scheduler.model.operators:
+        return ()
+    apart: dict[tuple[tuple[int, ...], ...], str] = {}
+    for word in LAYER_ORDERS:
+        planned = plan(model_scheduler, Knobs(layer_order=word))
+        anchors = [layer.anchor for layer in planned.context.layers]
+        kernels = tuple(tuple(anchors[x] for x in s.layers) for s in planned.subgraphs)
+        apart.setdefault(kernels, word)
+    return tuple(apart.values())
 
 
 def _apart(
@@ -504,13 +516,24 @@ def _apart(
     return tuple(named.values())
 
 
+def _with_values_of(starts: Iterable[Knobs], block: Block) -> Block:
+    """Return a block that also offers what starts choose there and a search does not try."""
+    choices = dict(block.choices)
+    for own in (own for start in starts for own in start.overrides if own.layer in block.layers):
+        for name, decision in subgraph_knobs().items():
+            value = getattr(own, name)
+            if not decision.searched and value != AUTO and value not in choices.get(name, ()):
+                choices[name] = (*choices.get(name, ()), value)
+    return dataclasses.replace(block, choices=choices)
+
+
 def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:
     """Return the values in which an override differs from a start's; ``"auto"`` takes one back.
 
     An unsplit sub-graph has no dimension to name.
     """
     whole = ("dim",) if own.factor == 1 else ()
-    names = [name for name in subgraph_knob_specs() if name not in whole]
+    names = [name for name in subgraph_knobs() if name not in whole]
     return {n: v for n in names if (v := getattr(own, n)) != getattr(base, n)}
 
 
@@ -529,8 +552,31 @@ def space_of_run(stored: Mapping[str, Any], model_scheduler: ModelScheduler) -> 
         model_scheduler: Its model on its target.
     """
     starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
-    kinds = stored.get("subgraphs", 0)
-    return Space.of(model_scheduler, subgraphs=kinds, starts=starts)
+    part = part_of_run(stored)
+    return Space.of(
+        scheduler_on(model_scheduler, part),
+        subgraphs=stored.get("subgraphs", 0),
+        starts=starts,
+        pins=pins_of_run(stored, model_scheduler.model),
+        base=part.on(Knobs()),
+    )
+
+
+PART: Final = "part"
+"""Setting of a run whose search takes place on a part of the chip: the heuristic there."""
+
+
+def part_of_run(stored: Mapping[str, Any]) -> ChipPart:
+    """Return the part of the chip that a run's search takes place on, from its settings."""
+    return ChipPart.of(Knobs.from_dict(stored.get(PART, {})))
+
+
+def scheduler_on(model_scheduler: ModelScheduler, part: ChipPart) -> ModelScheduler:
+    """Return the scheduler of the same model on a part of the chip, as a chip of its own."""
+    if part == WHOLE:
+        return model_scheduler
+    target = used_target(model_scheduler.target, part)
+    return dataclasses.replace(model_scheduler, target=target, contexts={}, cache=SchedulerCache())
 
 
 __all__ = ["Dimension", "Space", "batch_share"]

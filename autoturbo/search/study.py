@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from autoturbo.database.tables import is_ours
 from autoturbo.errors import UsageError
 from autoturbo.files import masked, without_secrets
+from autoturbo.search.constants import SEARCH, Draws
 from autoturbo.search.evolution import fresh_points
 from autoturbo.simulate.measurement import Failure, Outcome
 
@@ -60,6 +61,7 @@ class StudyProposer:
         objectives: At least one.
         seed: Of what the sampler does not decide.
         initial: Candidates that are proposed first.
+        draws: What fills up rounds.
     """
 
     choice: SamplerChoice
@@ -67,6 +69,7 @@ class StudyProposer:
     objectives: tuple[Objective, ...]
     seed: int
     initial: tuple[Knobs, ...] = ()
+    draws: Draws = SEARCH.draws
     _known: dict[tuple[int, ...], Outcome] = field(default_factory=dict)
     _open: dict[tuple[int, ...], optuna.Trial] = field(default_factory=dict)
 
@@ -101,7 +104,8 @@ class StudyProposer:
                 self._consider(proposed)
         rng = np.random.default_rng([self.seed, len(self._known), 1])
         taken = {*self._known, *proposed}
-        proposed.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(proposed))))
+        more = fresh_points(self.space, rng, taken, count - len(proposed), self.draws)
+        proposed.update(dict.fromkeys(more))
         self._open = {genes: trial for genes, trial in proposed.items() if trial is not None}
         return [self.space.knobs_of(genes) for genes in proposed]
 

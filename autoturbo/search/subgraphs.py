@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
+from autoturbo.schedule.knobs import InSubGraph, Knobs, SubGraphKnobs, Value, subgraph_knobs
+from autoturbo.schedule.knobs.pins import NO_PINS, Pins
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import divisors, sink, split_axes
+from autoturbo.schedule.partition.split import sink, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
 from autoturbo.schedule.place.instances import PartWork, middle_part_work
-from autoturbo.search.constants import SEARCH
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
-
-RAGGED = (2, 3, 4, 6, 8, 12, 16)
-"""Instances tried where they need not divide the extent."""
 
 _NOTHING = SubGraphKnobs("")
 
@@ -64,6 +61,7 @@ def blocks_of(
     batches: Sequence[int | str],
     knobs: Knobs | None = None,
     start: int = 0,
+    pins: Pins = NO_PINS,
 ) -> tuple[Block, ...]:
     """Return the knobs of the heaviest sub-graphs, the heaviest first.
 
@@ -73,6 +71,7 @@ def blocks_of(
         batches: Values of ``batches_per_cluster`` that are tried, the start's own first.
         knobs: The start; the published heuristic if None.
         start: Its number.
+        pins: What people have decided; sub-graphs with pins of their own are alike nowhere.
     """
     if most <= 0 or not model_scheduler.model.operators:
         return ()
@@ -82,27 +81,36 @@ def blocks_of(
     works = [middle_part_work(context, s.layers, s.split) for s in subgraphs]
     overridden = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
     base = [overridden.get(context.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
-    seconds = np.asarray(
-        [_seconds(work, model_scheduler.target, model_scheduler.dtype) for work in works]
-    )
+    seconds = np.asarray([_seconds(work, context.target, model_scheduler.dtype) for work in works])
     seconds *= planned.instances * share.loops
     kinds: dict[tuple[object, ...], list[int]] = {}
+
+    def pinned_in(layers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(n for layer in layers for n in pins.names(context.layers[layer].name))
+
     for subgraph in subgraphs:
         if start and base[subgraph.index] == _NOTHING:
             continue  # only what a start names tells its points from another's
-        kind = (base[subgraph.index], *_kind(context, subgraph, works[subgraph.index]))
+        pinned = pinned_in(subgraph.layers)
+        kind = (base[subgraph.index], pinned, *_kind(context, subgraph, works[subgraph.index]))
         kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
-    contexts = [model_scheduler.context(model_scheduler.share(b).batches) for b in batches]
+    contexts = [
+        model_scheduler.context_for(model_scheduler.share(b).batches, knobs) for b in batches
+    ]
     blocks = [_block(contexts, [subgraphs[i] for i in k], works[k[0]]) for k in heaviest]
-    return tuple(_on(block, start, base[k[0]]) for block, k in zip(blocks, heaviest, strict=True))
+    return tuple(
+        _on(block, start, base[k[0]], pinned_in(subgraphs[k[0]].layers), pins)
+        for block, k in zip(blocks, heaviest, strict=True)
+    )
 
 
-def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
-    """Return a block of a start, without the choices that the start has made."""
+def _on(block: Block, start: int, base: SubGraphKnobs, pinned: Sequence[str], pins: Pins) -> Block:
+    """Return a block of a start, without the choices that the start or a person has made."""
     choices = {
-        name: tuple(value for value in values if value != getattr(base, name))
+        name: tuple(v for v in pins.offered_in(name, values) if v != getattr(base, name))
         for name, values in block.choices.items()
+        if name not in pinned
     }
     remaining = {name: values for name, values in choices.items() if values}
     return dataclasses.replace(block, choices=remaining, start=start, base=base)
@@ -135,10 +143,16 @@ def _block(
     axes = dict(split_axes(context, first.layers))
     extents = {depth: _extents(contexts, first.layers, depth) for depth in axes}
     depth = first.split.depth if first.split.axis >= 0 else min(axes, default=0)
-    offers = _offers(context, first, extents, work.weight_bytes > 0)
+    here = InSubGraph(
+        context.target,
+        {depth: sizes[0] for depth, sizes in extents.items()},
+        _spread_dims(context, first),
+        _is_read(context, first),
+        work.weight_bytes > 0,
+    )
     choices = {
-        name: offers[name]() if name in offers else spec.choices
-        for name, spec in subgraph_knob_specs().items()
+        name: decision.offered_in(here) if decision.searched else ()
+        for name, decision in subgraph_knobs().items()
     }
     return Block(
         tuple(context.layers[s.layers[-1]].name for s in alike),
@@ -149,43 +163,6 @@ def _block(
     )
 
 
-def _offers(
-    context: SchedulingContext,
-    subgraph: SubGraph,
-    extents: dict[int, tuple[int, ...]],
-    weighty: bool,
-) -> dict[str, Callable[[], tuple[Value, ...]]]:
-    """Return the values of the knobs where they depend on the sub-graph and the target.
-
-    Args:
-        context: The model on the target.
-        subgraph: The first of alike ones.
-        extents: Of the dimensions that may be split, by position in the loop order.
-        weighty: Whether it reads weights.
-    """
-    target, specs = context.target, subgraph_knob_specs()
-    depths = tuple(extents) if len(extents) > 1 else ()
-    scopes = ("GB",) if not target.gb.capacity else ()
-
-    def here(name: str) -> tuple[Value, ...]:
-        return tuple(value for value in specs[name].choices if value not in scopes)
-
-    return {
-        "boundary": lambda: specs["boundary"].choices if _is_read(context, subgraph) else (),
-        "dim": lambda: depths,
-        "factor": lambda: (1, *_factors(extents)) if extents else (),
-        "inner_dim": lambda: depths,
-        "inner_factor": lambda: _factors(extents) if depths else (),
-        "cores": lambda: tuple(n for n in range(target.cores - 1, 0, -1) if target.cores % n == 0),
-        "core_parallel_dim": lambda: _spread_dims(context, subgraph),
-        "scope": lambda: here("scope"),
-        "weight_residency": lambda: here("weight_residency") if weighty else (),
-        "weight_buffer_fraction": lambda: (
-            specs["weight_buffer_fraction"].choices if weighty else ()
-        ),
-    }
-
-
 def _extents(
     contexts: Sequence[SchedulingContext], layers: tuple[int, ...], depth: int
 ) -> tuple[int, ...]:
@@ -194,13 +171,6 @@ def _extents(
         axis = dict(split_axes(context, layers)).get(depth)
         extents.append(1 if axis is None else sink(context, layers).axes[axis].extent)
     return tuple(extents)
-
-
-def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the divisors of the extents, and the ragged factors, in order."""
-    longest = [sizes[0] for sizes in extents.values()]
-    dividing = {n for size in longest for n in divisors(size) if 2 <= n <= SEARCH.most_parts}  # noqa: PLR2004
-    return tuple(sorted(dividing | {n for n in RAGGED if n <= max(longest)}))
 
 
 def _is_read(context: SchedulingContext, subgraph: SubGraph) -> bool:
@@ -215,5 +185,4 @@ def _spread_dims(context: SchedulingContext, subgraph: SubGraph) -> tuple[int, .
         return ()
     last = subgraph.layers[-1]
     bindable, order = bindable_dims(context, last), spreading_order(context, last)
-    dims = tuple(depth for depth, dim in enumerate(order) if bindable[dim])
-    return dims if len(dims) > 1 else ()
+    return tuple(depth for depth, dim in enumerate(order) if bindable[dim])

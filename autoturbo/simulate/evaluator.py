@@ -140,7 +140,17 @@ class Evaluator:
         bound = lower_bound(
             self.model_scheduler.model, self.model_scheduler.target, self.model_scheduler.dtype
         )
-        return checked(asked(self.measurer, schedule), bound.seconds)
+        outcome = checked(asked(self.measurer, schedule), bound.seconds)
+        if isinstance(outcome, Failure):
+            return outcome
+        return dataclasses.replace(outcome, program=schedule.digest)
+
+    def program(self, knobs: Knobs) -> str | None:
+        """Return the digest of a candidate's programs without measuring; None if it is invalid."""
+        try:
+            return build_schedule(self.model_scheduler, knobs).digest
+        except KnobsError:
+            return None
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Return the statistics of a candidate's kernels without building it; None if invalid.

@@ -121,7 +121,8 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
     chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
-    placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
+    limits = tuple(most if most < cores else 0 for most, _ in spread)
+    placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count, limits=limits)
     laid = build_timeline(graph, range(graph.count), placement, rules)
     layouts = []
     for instance, bound in enumerate(wanted, first):
@@ -203,7 +204,11 @@ def isolated_kernels(
     far, close = (
         estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)
     )
-    fixed = context.target.overheads.per_kernel
+    overheads = context.target.overheads
+    far_s, close_s = (
+        found[:, Estimate.SECONDS] + overheads.around(found[:, Estimate.SECONDS])
+        for found in (far, close)
+    )
     copied = np.asarray([layout.copied for layout in layouts])
     nothing = np.zeros_like(copied)
     copy, copy_gb = (
@@ -211,7 +216,7 @@ def isolated_kernels(
         for sizes in ((nothing, nothing, copied), (nothing, copied, nothing))
     )
     return np.column_stack((
-        far[:, Estimate.SECONDS] + fixed + copy, close[:, Estimate.SECONDS] + fixed, copy, copy_gb,
+        far_s + copy, close_s, copy, copy_gb,
         far[:, BUSY], far[:, [Estimate.LAYERS, Estimate.SERIAL, Estimate.CHAIN]],
         far[:, Estimate.DDR_READ] + far[:, Estimate.DDR_WRITTEN] + copied, far[:, Estimate.GB],
         close[:, Estimate.DDR_READ] + close[:, Estimate.DDR_WRITTEN],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from autoturbo.errors import MeasurerError
 from autoturbo.graph.operators import Uncounted, UncountedJson
@@ -41,8 +41,8 @@ REASONS: Final = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "
 _MAPPINGS = ("busy", "overlap", "waits", "bytes", "kernel_times", "kernel_counts", "tensors")
 
 
-_NOISY = ("samples", "noise")
-"""Fields that a measurement has only where the same schedule does not always take as long."""
+_OPTIONAL = ("samples", "noise", "program")
+"""Fields that not every measurement has: what varies, and the program where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,8 @@ class Measurement(Shown):
             was one or nothing varies.
         noise: Relative standard deviation of latencies of the same schedule, as its measurer found
             by measuring one again and again; None where nothing varies.
+        program: Digest of what ran (:attr:`autoturbo.schedule.schedule.Schedule.digest`): settings
+            with the same one are one schedule; empty where it is not known.
     """
 
     latency: Annotated[float, Number(above=0.0, unit="s")]
@@ -185,11 +187,17 @@ class Measurement(Shown):
     subgraph_times: tuple[Seconds, ...] = ()
     samples: tuple[Seconds, ...] = ()
     noise: float | None = None
+    program: str = ""
 
     @property
     def throughput(self) -> float | None:
         """Return the samples per second; None where nobody knows the samples."""
         return None if self.batch is None else self.batch / self.latency
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Return the seconds of a kernel in the mean, the latency over a cluster's launches."""
+        return self.latency / max(self.kernels, 1)
 
     @property
     def bound_fraction(self) -> float:
@@ -252,7 +260,7 @@ class Measurement(Shown):
         values["samples"] = list(self.samples)
         for name in _MAPPINGS:
             values[name] = dict(values[name])
-        return {n: v for n, v in values.items() if n not in _NOISY or v not in ([], None)}
+        return {n: v for n, v in values.items() if n not in _OPTIONAL or v not in ([], None, "")}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Measurement:
@@ -320,3 +328,29 @@ class Failure:
 
 Outcome = Measurement | Failure
 """What measuring a setting yields."""
+
+
+class RangeJson(TypedDict):
+    """Between which seconds a latency lies, by fields of the target that no source settles."""
+
+    low_s: Duration
+    high_s: Duration
+    fields: list[str]
+
+
+class LatencyRange(NamedTuple):
+    """Between which seconds a schedule's latency lies, by what is not published.
+
+    Attributes:
+        low: The least seconds found.
+        high: The most.
+        fields: The paths of the fields that the latency depends on.
+    """
+
+    low: float
+    high: float
+    fields: tuple[str, ...]
+
+    def as_json(self) -> RangeJson:
+        """Return the range as a line of JSON has it."""
+        return {"low_s": self.low, "high_s": self.high, "fields": list(self.fields)}

@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from autoturbo.files import lock
-from autoturbo.registry import MEASURERS, broken
+from autoturbo.registry import MEASURERS, SIMULATOR, broken
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.measurement import RESOLUTION, Failure, Measurement, Outcome
@@ -138,6 +138,10 @@ class MeasurerInfo:
         for name in self.reports:
             if name not in REPORTS:
                 raise ValueError(f"a measurer reports {', '.join(REPORTS)}, not {name!r}")
+
+
+CHEAP_S = 0.01
+"""Seconds of a measurement up to which trying neighbours costs less than choosing among them."""
 
 
 class TimedMeasurer(Protocol[Built]):
@@ -379,7 +383,7 @@ def measurement_of(
         samples: Seconds of every timed run.
         noise: Relative standard deviation of the latency; 0 where nothing varies.
     """
-    bound = lower_bound(schedule.model, schedule.context.target, schedule.context.dtype)
+    bound = lower_bound(schedule.model, schedule.context.chip, schedule.context.dtype)
     return Measurement(
         latency=latency_s,
         batch=schedule.model.known_batch,
@@ -461,7 +465,14 @@ def measurer_version(name: str) -> str:
     return f"{name}@{version}" if version else name
 
 
-@functools.cache
+def is_cheap(name: str) -> bool:
+    """Return whether a measurement takes next to no time, by what its measurer says."""
+    info = declared(name)
+    if info is None:
+        return name == SIMULATOR
+    return info.cost_s is not None and info.cost_s <= CHEAP_S
+
+
 def declared(name: str) -> MeasurerInfo | None:
     """Return what a measurer's class says of itself, before it is used.
 
@@ -479,7 +490,13 @@ def declared(name: str) -> MeasurerInfo | None:
     MEASURERS.find(name)
     if MEASURERS.is_ours(name):
         return None
-    told = f"sys.path[:] = {sys.path!r}; from {__name__} import tell; tell({name!r})"
+    return _declared(name, tuple(sys.path))
+
+
+@functools.cache  # a process takes two seconds, and a run asks ten times
+def _declared(name: str, path: tuple[str, ...]) -> MeasurerInfo | None:
+    """Return what a measurer's class says of itself where Python finds modules at ``path``."""
+    told = f"sys.path[:] = {list(path)!r}; from {__name__} import tell; tell({name!r})"
     command = [sys.executable, "-c", f"import sys; {told}"]
     try:
         done = subprocess.run(  # noqa: S603  this file's own function

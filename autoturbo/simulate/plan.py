@@ -130,7 +130,7 @@ class KernelStatistics:
     kernels: dict[tuple[int, int], int] = field(default_factory=dict)
     knobs: dict[KernelKnobs, int] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _subgraphs: list[tuple[int, SubGraph]] = field(default_factory=list)
+    _subgraphs: list[tuple[SchedulingContext, SubGraph]] = field(default_factory=list)
     _of_plan: dict[int, list[int]] = field(default_factory=dict)
     _layouts: BoundedCache[tuple[int, int, int | None], Layout] = field(
         default_factory=lambda: BoundedCache(MOST, LAYOUTS, operator.attrgetter("size"))
@@ -167,7 +167,8 @@ class KernelStatistics:
             decided = plan(self.model_scheduler, knobs)
         except KnobsError:
             return None
-        parts, share, overrides = self._parts_of(decided), decided.share, decided.overrides
+        share, overrides = decided.share, decided.overrides
+        parts = self._parts_of(decided)
         knobs_numbers = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
         for index, override in overrides.items():
             knobs_numbers[index] = self._knobs_number(kernel_knobs(knobs, override))
@@ -188,15 +189,15 @@ class KernelStatistics:
         parts = self._of_plan.get(plan.number)
         if parts is None:
             parts = self._of_plan[plan.number] = [
-                self._part(plan.context, plan.share.batches, s) for s in plan.subgraphs
+                self._part(plan.context, s) for s in plan.subgraphs
             ]
         return parts
 
-    def _part(self, context: SchedulingContext, samples: int, subgraph: SubGraph) -> int:
-        key = (samples, first_alike(context, subgraph.layers), subgraph.split.axes)
+    def _part(self, context: SchedulingContext, subgraph: SubGraph) -> int:
+        key = (context, first_alike(context, subgraph.layers), subgraph.split.axes)
         if key not in self._parts:
             self._parts[key] = len(self._subgraphs)
-            self._subgraphs.append((samples, subgraph))
+            self._subgraphs.append((context, subgraph))
             self._part_rows.append(part_row(context, subgraph))
         return self._parts[key]
 
@@ -206,19 +207,19 @@ class KernelStatistics:
         parts = [part for part, _ in itertools.islice(self.kernels, first, None)]
         keys = list(map(self._key, parts, self.knobs_from(first)))
         unknown = list(dict.fromkeys(key for key in keys if key not in self._known))
-        by_samples: dict[int, list[_KernelKey]] = {}
+        by_context: dict[SchedulingContext, list[_KernelKey]] = {}
         for key in unknown:
-            by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
-        for samples, samples_keys in by_samples.items():
+            by_context.setdefault(self._subgraphs[key[0]][0], []).append(key)
+        for context, context_keys in by_context.items():
             layers = itertools.accumulate(
-                len(self._subgraphs[key[0]][1].layers) for key in samples_keys
+                len(self._subgraphs[key[0]][1].layers) for key in context_keys
             )
-            sized = zip(samples_keys, layers, strict=True)
+            sized = zip(context_keys, layers, strict=True)
             for _, batch in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
                 batch_keys = [key for key, _ in batch]
                 self.model_scheduler.cache.forget_when_full()
                 row = self._rows.add(
-                    self._computed(self.model_scheduler.parts(samples), batch_keys)
+                    self._computed(self.model_scheduler.parts(context), batch_keys)
                 )
                 self._known.update(zip(batch_keys, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
@@ -226,13 +227,11 @@ class KernelStatistics:
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
         """Return what determines a kernel in isolation: its part, its cores and its rules."""
         values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
-        cores = (
-            self.model_scheduler.target.cores if values["cores"] == AUTO else int(values["cores"])
-        )
+        context = self._subgraphs[part][0]
+        cores = context.target.cores if values["cores"] == AUTO else int(values["cores"])
         depth = None if values["core_parallel_dim"] == AUTO else int(values["core_parallel_dim"])
         # what spills of a part alone is found with the published victim
         rules = {name: values[name] for name in RULE_KNOBS if name != "spill_victim"}
-        context = self.model_scheduler.context(self._subgraphs[part][0])
         return part, cores, depth, rules_of(context, Knobs(**rules))
 
     def _computed(self, book: PartBook, keys: Sequence[_KernelKey]) -> Floats:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from autoturbo.caches import GrowingArray, remembered
 from autoturbo.graph.arrays import Ints
@@ -136,8 +137,8 @@ def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     moves = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
-    fixed = target.overheads.per_kernel
-    seconds = kernels[:, Quantity.SECONDS] + fixed + moves[:, 0]
+    work = kernels[:, Quantity.SECONDS]
+    seconds = work + target.overheads.around(work) + moves[:, 0]
     totals[Quantity.SECONDS] = seconds.sum()
     totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
     totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
@@ -187,24 +188,57 @@ def run_passes(
         [maker for maker in made if cluster[maker] != own_cluster]
         for own_cluster, made in zip(cluster, producers, strict=True)
     ]
-    free = [0.0] * (max(cluster) + 1)
-    end, read = [0.0] * len(cluster), [[0.0] * len(cluster) for _ in range(COPIES)]
+    first = np.append(0, np.cumsum([len(made) for made in makers])).astype(np.int64)
+    own, times = np.asarray(cluster, np.int64), np.asarray(seconds, np.float64)
+    begins = np.empty((0 if log is None else loops, len(order)))
+    latency = _run_passes(
+        np.asarray(order, np.int64), own, times,
+        (first, np.asarray([maker for made in makers for maker in made], np.int64)),
+        loops, barrier, begins,
+    )  # fmt: skip
+    if log is not None:
+        ends = begins + times[list(order)]
+        for begun, ended in zip(begins.tolist(), ends.tolist(), strict=True):
+            log.extend(zip(order, begun, ended, strict=True))
+    return float(latency)
+
+
+@njit(cache=True)
+def _run_passes(
+    order: Ints, cluster: Ints, seconds: Floats, remote: tuple[Ints, Ints],
+    loops: int, barrier: float, begins: Floats,
+) -> float:  # fmt: skip
+    """Return the seconds of all passes.
+
+    Args:
+        order: Of :func:`run_passes`, like ``cluster``, ``seconds``, ``loops`` and ``barrier``.
+        cluster: Per instance.
+        seconds: Per instance.
+        remote: Where in the second array each instance's makers on other clusters begin, and they.
+        loops: Number of passes.
+        barrier: Seconds.
+        begins: Takes the seconds at which launches begin, pass by pass, where it has rows.
+    """
+    first, makers = remote
+    free = np.zeros(cluster.max() + 1)
+    end, read = np.zeros(len(cluster)), np.zeros((COPIES, len(cluster)))
     for loop in range(loops):
         seen = read[loop % COPIES]
-        for instance in order:
+        for place, instance in enumerate(order):
             own_cluster = cluster[instance]
             start = free[own_cluster]
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
                 seen[instance] = 0.0
-            for maker in makers[instance]:
+            waited = makers[first[instance] : first[instance + 1]]
+            for maker in waited:
                 start = max(start, end[maker] + barrier)
             end[instance] = free[own_cluster] = start + seconds[instance]
-            for maker in makers[instance]:
+            for maker in waited:
                 seen[maker] = max(seen[maker], end[instance])
-            if log is not None:
-                log.append((instance, start, end[instance]))
-    return max(free)
+            if len(begins):
+                begins[loop, place] = start
+    return float(free.max())
 
 
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
@@ -230,7 +264,7 @@ def _measurement(
         launches: The most kernels of any cluster in a pass.
     """
     loops, copies = schedule.share.loops, schedule.share.copies
-    bound = lower_bound(schedule.model, schedule.context.target, schedule.context.dtype)
+    bound = lower_bound(schedule.model, schedule.context.chip, schedule.context.dtype)
     moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
@@ -255,6 +289,7 @@ def _measurement(
         kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
         tensors=_tensor_counts(schedule),
         subgraph_times=subgraph_times(schedule, _launched(schedule), one.seconds),
+        program=schedule.digest,
     )
 
 

@@ -8,6 +8,7 @@ worker process.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import pickle
@@ -143,10 +144,11 @@ def schedules_are_left_alone(case: MeasurerCase) -> None:
     """Check that measuring changes no schedule, since schedules share their parts."""
     measurer = as_measurer(case.make())
     for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
-        before = (*vars(schedule).values(),)
+        before = [getattr(schedule, f.name) for f in dataclasses.fields(schedule)]
         text = schedule.text
         measurer.measure([schedule])
-        changed = [n for n, v in vars(schedule).items() if n != "text" and v not in before]
+        after = {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
+        changed = [n for (n, v), was in zip(after.items(), before, strict=True) if v is not was]
         if changed or _text(schedule) != text:
             raise ContractError(f"it changes a schedule: {', '.join(changed) or 'its text'}")
 

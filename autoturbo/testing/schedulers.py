@@ -61,7 +61,7 @@ def every_network_gets_schedules(case: SchedulerCase) -> None:
                 raise ContractError(
                     f"yields a value of type {type(schedule).__name__!r}, no Schedule"
                 )
-            subject = (schedule.model.hash, schedule.context.target.hash, schedule.context.dtype)
+            subject = (schedule.model.hash, schedule.context.chip.hash, schedule.context.dtype)
             if subject != (
                 model_scheduler.model.hash,
                 model_scheduler.target.hash,
@@ -98,7 +98,7 @@ def schedules_are_read_back(case: SchedulerCase) -> None:
 
     for schedule in _schedules(case):
         try:
-            read = schedule_of(schedule.text, schedule.model, schedule.context.target, "its file")
+            read = schedule_of(schedule.text, schedule.model, schedule.context.chip, "its file")
         except AutoTurboError as error:
             raise ContractError(f"{schedule.model.name}: {error}") from error
         if read.text != schedule.text:

@@ -1,4 +1,4 @@
-"""The target file that a calibration writes, and when it is not written."""
+"""The target files that a calibration and a comparison write, and when they are not written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import dataclasses
 import datetime as dt
 from typing import Final
 
-from autoturbo.errors import Location, RefusedError
+from autoturbo.errors import Location, RefusedError, TargetError
 from autoturbo.hardware import Target
+from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.parts import Calibration
-from autoturbo.hardware.writing import FIRST_LINE, target_text
+from autoturbo.hardware.writing import FIRST_LINE, target_text, with_section
 from autoturbo.tuning.calibration import Calibrated, Fitted
 from autoturbo.tuning.measured_table import MeasuredTable
 
@@ -38,12 +39,52 @@ def calibrated_target(found: Calibrated, table: MeasuredTable) -> Target:
     if after > USELESS:
         message = f"not written: of no use on shapes held out, {errors}"
         raise RefusedError(message, at, "are these times of this machine, in this unit?")
+    return stated_target(found, table)
+
+
+def stated_target(found: Calibrated, table: MeasuredTable) -> Target:
+    """Return a target with the errors that a comparison found.
+
+    Args:
+        found: The target and its errors.
+        table: That they are from.
+    """
+    regimes = found.regimes
     known = Calibration(
-        error=float(f"{after:.3g}"), rows=len(table.cases), table=table.name[-200:],
+        error=_short(found.after), rows=len(table.cases), table=table.name[-200:],
         sha256=table.sha256, date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        regime=regimes.limit, error_below=_short(regimes.below or 0.0),
+        error_above=_short(regimes.above or 0.0), rows_below=regimes.rows_below,
     )  # fmt: skip
     made = dataclasses.replace(found.fit.target, calibration=known)
     return Target.from_dict(made.as_dict())
+
+
+def _short(error: float) -> float:
+    """Return an error to three digits."""
+    return float(f"{error:.3g}")
+
+
+def stated_text(made: Target, source: str | None) -> str:
+    """Return the file of a target whose figures were not fitted, with the comments that it had.
+
+    Args:
+        made: The target, with the errors that it states.
+        source: The file that it was read from; None where there is none.
+    """
+    if source is not None:
+        text = with_section(source, "calibration", made)
+        if _says(text, made):
+            return text
+    return target_text(made, {}, ("A target compared with measured times.",))
+
+
+def _says(text: str, made: Target) -> bool:
+    """Return whether a file describes a target: JSON and other layouts take no section as text."""
+    try:
+        return Target.from_dict(parse_document(text, "").value) == made
+    except TargetError:
+        return False
 
 
 def calibrated_text(made: Target, found: Calibrated, table: MeasuredTable) -> str:

@@ -28,6 +28,7 @@ from autoturbo.hardware.target import ENGINES, PARTS
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.statistics import CONFIDENCE, student
 from autoturbo.tuning.measured_table import Case
+from autoturbo.tuning.regimes import REGIME, RegimeErrors
 
 WITHIN: Final = 8.0
 """Factor by which a rate may leave its start, up and down."""
@@ -55,11 +56,12 @@ _LOSS: Final = 0.05
 
 _NOT_FITTED: Final = ("energy", "calibration")
 _PREFERRED: Final = (
-    "rate", "efficiency", "kernel_launch_us", "bandwidth_gb_s", "lanes", "latency_ns",
+    "rate", "efficiency", "kernel_launch_us", "kernel_ramp_us", "bandwidth_gb_s", "lanes",
+    "latency_ns",
 )  # fmt: skip
 """Of fields that rows cannot tell apart, the one named first here is fitted."""
 
-_UNKNOWN: Final = _PREFERRED.index("kernel_launch_us")
+_UNKNOWN: Final = _PREFERRED.index("kernel_ramp_us")
 _TIERS: Final = 3
 
 
@@ -181,12 +183,14 @@ class Calibrated:
         before: Median of the absolute relative errors with the figures that were given.
         after: Likewise of each row by the fit that had not seen its shape.
         shapes: That were held out, in turn.
+        regimes: ``after``, of short and of long kernels.
     """
 
     fit: Fit
     before: float
     after: float
     shapes: int
+    regimes: RegimeErrors
 
 
 def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter, ...]:
@@ -194,14 +198,14 @@ def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter,
 
     Args:
         target: The target.
-        names: Of fields, as paths; rates, shares and latencies if empty.
+        names: Of fields, as paths; rates, shares and latencies if empty, but no ramp of 0.
 
     Raises:
         UsageError: There is no such field, or it is not one that a fit can move.
     """
     known = {one.name: one for one in _parameters(target)}
     if not names:
-        return tuple(one for one in known.values() if not one.rule.whole)
+        return tuple(o for o in known.values() if not o.rule.whole and not _is_no_ramp(o, target))
     found = []
     for name in names:
         matching = [one for key, one in known.items() if name in {key, key.rpartition(".")[0]}]
@@ -212,6 +216,11 @@ def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter,
             )
         found += [one for one in matching if one not in found]
     return tuple(found)
+
+
+def _is_no_ramp(parameter: Parameter, target: Target) -> bool:
+    """Return whether it is the ramp of a target without one: few rows tell it from a launch."""
+    return parameter.name == "overheads.kernel_ramp_us" and parameter.of(target) == 0
 
 
 def _parameters(target: Target) -> list[Parameter]:
@@ -526,8 +535,12 @@ def fit(
 
 
 def folds_of(cases: Sequence[Case], most: int = FOLDS) -> list[list[int]]:
-    """Return positions of rows in parts that are held out in turn, every shape in one of them."""
-    groups = dict.fromkeys(case.group for case in cases)
+    """Return positions of rows in parts that are held out in turn, every shape in one of them.
+
+    Shapes are dealt out from short to long, so that no fit lacks all short kernels.
+    """
+    ascending = sorted(cases, key=lambda case: case.kernel_seconds)
+    groups = dict.fromkeys(case.group for case in ascending)
     part = {group: index % most for index, group in enumerate(groups)}
     count = min(most, len(groups))
     return [
@@ -542,6 +555,7 @@ def calibrate(
     *,
     starts: int = STARTS,
     seed: int = SEED,
+    regime: float = REGIME,
     told: Callable[[str], None] | None = None,
 ) -> Calibrated:
     """Return a target whose figures fit rows, and its error on shapes that fits have not seen.
@@ -552,6 +566,7 @@ def calibrate(
         parameters: Figures that may change.
         starts: From how many points.
         seed: Of the points.
+        regime: Seconds of a kernel that separate two errors.
         told: Is called with what is being done.
 
     Raises:
@@ -574,4 +589,19 @@ def calibrate(
             unseen[index] = cases[index].simulated(found)
     told(f"fit {len(folds) + 1} of {len(folds) + 1}: all {len(cases)} rows")
     final = fit(target, cases, parameters, starts=starts, seed=seed)
-    return Calibrated(final, before, median_error(unseen, cases), shapes)
+    regimes = RegimeErrors.of(unseen, cases, regime)
+    return Calibrated(final, before, median_error(unseen, cases), shapes, regimes)
+
+
+def judged(target: Target, cases: Sequence[Case], *, regime: float = REGIME) -> Calibrated:
+    """Return the error of a target as it is, with no figure fitted.
+
+    Args:
+        target: With figures that were not fitted to the rows.
+        cases: The rows.
+        regime: Seconds of a kernel that separate two errors.
+    """
+    seconds = [case.simulated(target) for case in cases]
+    error, shapes = median_error(seconds, cases), len({case.group for case in cases})
+    regimes = RegimeErrors.of(seconds, cases, regime)
+    return Calibrated(Fit(target, (), ()), error, error, shapes, regimes)

@@ -112,7 +112,9 @@ class Campaign:
         After Ctrl-C none are begun that would have to be measured; what is recorded enters.
         """
         while self._waiting and self._open_trials < self._wanted:
-            loop = self._waiting[most_promising([loop.course for loop in self._waiting])]
+            courses = [loop.course for loop in self._waiting]
+            allocation = self._waiting[0].search.constants.allocation
+            loop = self._waiting[most_promising(courses, allocation)]
             self._waiting.remove(loop)
             tasks = self._opened(loop)
             if tasks is None:

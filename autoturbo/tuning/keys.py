@@ -9,13 +9,14 @@ import secrets
 from contextlib import suppress
 
 from autoturbo.config import STORAGE_VARIABLE
-from autoturbo.database.records import OTHER_EVALUATOR, PairKey, RunInfo
+from autoturbo.database.records import OTHER_EVALUATOR, PINNED, PairKey, RunInfo
 from autoturbo.database.store import Database
 from autoturbo.errors import Location, RunError
 from autoturbo.files import is_masked
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.registry import SIMULATOR
+from autoturbo.schedule.knobs.pins import NO_PINS, Pins
 from autoturbo.simulate.contract import EvaluatorFactory
 from autoturbo.simulate.measurement import VERSION
 from autoturbo.version import __version__, interpreter
@@ -56,6 +57,13 @@ def stored_target(info: RunInfo) -> AnyTarget:
     return target_from_dict(description)
 
 
+def recorded_error(info: RunInfo) -> float | None:
+    """Return the known error of a run's target as it was tuned; None where nobody compared it."""
+    description = info.settings.get("target_description") or {}
+    percent = (description.get("calibration") or {}).get("error_percent")
+    return None if percent is None else percent / 100
+
+
 def scheduler_version(measurer: str = SIMULATOR) -> str:
     """Return the version of scheduler, simulator and knobs; measurements of another are not reused.
 
@@ -76,6 +84,7 @@ def pair_key(
     dtype: str,
     measurer: str = SIMULATOR,
     make: EvaluatorFactory | None = None,
+    pins: Pins = NO_PINS,
 ) -> PairKey:
     """Return the key under which a pair's measurements hold, for this version of the scheduler.
 
@@ -85,11 +94,13 @@ def pair_key(
         dtype: The compute type.
         measurer: What measures.
         make: Another evaluator than ours, whose schedules are not mixed with ours.
+        pins: What people have fixed; what is found under them is not mixed with the rest.
 
     Raises:
         UsageError: No measurer of that name.
     """
     version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
+    version += f"{PINNED}{pins.digest(graph.file_places)}" if pins else ""
     return PairKey(graph.hash, target.hash, dtype, version)
 
 

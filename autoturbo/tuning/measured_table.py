@@ -56,6 +56,11 @@ class Case(Protocol):
     line: int
 
     @property
+    def kernel_seconds(self) -> float:
+        """Return the measured seconds of a kernel in the mean, launch included."""
+        ...
+
+    @property
     def setting(self) -> tuple[object, ...]:
         """Return all that was measured: rows of one setting should have about one time."""
         ...
@@ -99,6 +104,11 @@ class ProductCase:
     _grids: tuple[Grid, ...] | None = None
 
     @property
+    def kernel_seconds(self) -> float:
+        """Return the measured seconds: a product is one kernel."""
+        return self.seconds
+
+    @property
     def setting(self) -> tuple[object, ...]:
         """Return all that was measured."""
         return (*self.group, self.dtype, self.residence, self.cores, self.rate_factor)
@@ -123,7 +133,7 @@ class ProductCase:
         return dataclasses.replace(target, clusters=clusters, cores=cores, matrix=matrix)
 
     def simulated(self, target: Target, *, settled: bool = False) -> float:
-        """Return its seconds with launch and barrier; clusters share its rows."""
+        """Return its seconds with launch, ramp and barrier; clusters share its rows."""
         machine = self.machine(target)
         if self._kernels is None:
             batch, m, k, n = (int(str(extent)) for extent in self.group)
@@ -134,7 +144,7 @@ class ProductCase:
         best = min(seconds for seconds, _ in timed)
         if not settled:
             self._grids = tuple(grid for seconds, grid in timed if seconds <= _NEAR * best)
-        return best + target.overheads.per_kernel
+        return best + target.overheads.around(best)
 
 
 @dataclass(slots=True)
@@ -152,6 +162,11 @@ class ScheduleCase:
     seconds: float
     schedule: Schedule
     line: int = 0
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Return the measured seconds over the launches of a cluster."""
+        return self.seconds / simulate(self.schedule).kernels
 
     @property
     def setting(self) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import optuna
 
     from autoturbo.search.study import StudyMirror
+    from autoturbo.tuning.repeats import Repeats
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from pathlib import Path
 from autoturbo.database.records import RefusedTrial, RunInfo, RunState
 from autoturbo.registry import SIMULATOR, Printer
 from autoturbo.report.lines import View, compared, comparison_view, unsure
-from autoturbo.report.units import duration, percent, ratio
+from autoturbo.report.units import duration, percent, ratio, schedules
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, LatencyRange, Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,7 @@ class TuneResult:
         run: Its id, for :func:`resume`.
         model: Name of the model.
         target: Name of the target.
-        trials: Made so far.
+        trials: Schedules measured so far, and those that failed.
         seed: Of all chance.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
             it does not fit, fails a check or was not measured in full.
@@ -53,10 +54,14 @@ class TuneResult:
         notes: What it could have begun with and did not, and why; what was left out at its end.
         objective: What was sought; several are parted by commas.
         measurer: Name of what measured; ``"simulator"`` is ours.
-        known_error: Relative error of the target's simulated times, as its file says; None where
-            nobody compared them with measured ones.
+        known_error: Relative error of the target's simulated times, as its file says of kernels as
+            long as those of the best schedule in the mean; None where nobody compared them with
+            measured ones.
+        latency_range: Of the best schedule, where its latency depends on what is not published of
+            the target; None where it does not, or was measured.
         scratch: Keeps the temporary folder.
         unsaved: Why the database has not got all of it, and the command that stores the rest.
+        repeats: What searches with several seeds found, of which this is the best; None for one.
     """
 
     run: str
@@ -82,8 +87,15 @@ class TuneResult:
     objective: str = "latency"
     measurer: str = SIMULATOR
     known_error: float | None = None
+    latency_range: LatencyRange | None = None
     scratch: object = None
     unsaved: str = ""
+    repeats: Repeats | None = None
+
+    @property
+    def settings(self) -> int:
+        """Return how many settings were proposed: some gave a schedule that was known."""
+        return len(self.history)
 
     @property
     def study(self) -> optuna.Study:
@@ -106,7 +118,7 @@ class TuneResult:
         """Return the speedup, and where the files are."""
         best, gain = self.best.measurement, self.info.gain()
         faster = "" if gain is None else f", {ratio(gain)} the heuristic's speed"
-        at = f"trial {self.best.trial} of {self.trials}"
+        at = f"trial {self.best.trial} of {schedules(self.trials, self.settings)}"
         facts = (
             ("best", f"{duration(best.latency)} at {at}{faster}"),
             ("bound", f"{percent(best.bound_fraction)} of the lower bound's speed"),

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
+from autoturbo.config import EFFORTS, RUNS, ExecutionConfig, TuneConfig
 from autoturbo.database import (
+    LIMITS,
     BestSchedule,
     Database,
     HandedOut,
@@ -38,17 +39,23 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.hardware import known_error
-from autoturbo.registry import ANNEALING, HEURISTIC, PROGRAM, PUBLISHED, SIMULATOR
-from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import make_ranker
+from autoturbo.registry import ANNEALING, COST_MODEL, HEURISTIC, PROGRAM, PUBLISHED, SIMULATOR
+from autoturbo.schedule.chip_part import WHOLE, used_target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs.pins import Pins
+from autoturbo.search.constants import SEARCH, SearchConstants
+from autoturbo.search.evolution import NO_COST_MODEL, make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
-from autoturbo.search.progress import Journal, Trial, now
+from autoturbo.search.pins import broken, pins_of_run
+from autoturbo.search.progress import Journal, Trial, now, schedules_of
 from autoturbo.search.selection.racing import race_measurements
 from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
+from autoturbo.search.space import PART, part_of_run
 from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
 from autoturbo.simulate.measurement import VERSION, Failure, Measurement
+from autoturbo.simulate.unpublished import simulated_range
 from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.task import task_of
@@ -59,7 +66,6 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.schedule.codegen.work import Floats
-    from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
     from autoturbo.simulate.evaluator import Evaluator
@@ -84,6 +90,7 @@ class Run:
 
     Attributes:
         evaluator: The simulator's, where what the run starts from was found with it.
+        constants: Of the search.
     """
 
     graph: Graph
@@ -93,6 +100,7 @@ class Run:
     store: Database
     info: RunInfo
     evaluator: Evaluator | None = None
+    constants: SearchConstants = SEARCH
 
     def __post_init__(self) -> None:
         self.objectives = find_objectives(self.config.objective)
@@ -153,7 +161,21 @@ class Run:
             f"{self.info.model} on {self.info.target}", trials, self.tuning_evaluator,
             self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
             self.folder.log, functools.partial(self._expected, trials), self.measurements_left,
+            self.reference(trials[0].knobs) if trials else False,
+            functools.partial(broken, self.pins) if self.pins else lambda _: "",
+            self.constants.racing,
         )  # fmt: skip
+
+    @functools.cached_property
+    def pins(self) -> Pins:
+        """Return what people have fixed."""
+        return pins_of_run(self.info.settings, self.graph)
+
+    def reference(self, heuristic: Knobs) -> bool:
+        """Return whether the published heuristic is there to compare with only."""
+        if not self.pins:
+            return False
+        return bool(self.pins.over(heuristic, self.space.here) != heuristic)
 
     def measurements_left(self) -> float:
         """Return how many measurements for this process there is time for, about."""
@@ -195,7 +217,11 @@ class Run:
             pairs: Runs that share the time, of which each hands something out at its end.
         """
         asked, heuristic, initial = self.config, self._heuristic(recorded), self._initial()
-        first = initial if self.info.settings.get(STARTS_FIRST) else ()
+        given = [Knobs.from_dict(one) for one in self.info.settings.get("begin") or ()]
+        climbs = self.climbs()
+        if PART in self.info.settings:
+            given.append(self.space.canonical(Knobs.from_dict(self.info.settings[PART])))
+        first = (*given, *(initial if self.info.settings.get(STARTS_FIRST) else ()))
         return Search(
             run=self.info.id,
             model=self.info.model,
@@ -204,23 +230,60 @@ class Run:
             objectives=self.objectives,
             sampler=asked.sampler,
             seed=asked.seed,
-            trials=asked.total,
+            trials=asked.total or (EFFORTS["quick"] if climbs else None),
+            climbs=climbs,
+            extended=self._ended_before(),
             time_budget=asked.time_budget,
             began=self.execution.began,
             after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
             race_after=pairs * self.raced_after(),
             checks_s=self.checks_s,
             cost_s=cost_of(self.config.measurer),
-            starts=tuple(knobs for knobs in first if knobs != heuristic),
+            starts=tuple(dict.fromkeys(knobs for knobs in first if knobs != heuristic)),
             storage=self.execution.storage,
             patience=asked.patience,
             bound_gap=asked.bound_gap,
-            round=asked.round or SEARCH.round_trials,
+            round=asked.round or self.constants.rounds.round_trials,
             proposer=self.proposer(),
             heuristic=heuristic,
             initial=initial,
             here=None if self.elsewhere else functools.partial(guarded, self.tuning_evaluator),
+            reference=self.reference(heuristic),
+            program=None if self.config.measurer == SIMULATOR else self._program(),
+            constants=self.constants,
         )
+
+    def _program(self) -> Callable[[Knobs], str | None] | None:
+        """Return what tells a candidate's programs without measuring; None where nothing does."""
+        return getattr(self.tuning_evaluator, "program", None)
+
+    def _ended_before(self) -> tuple[int, int]:
+        """Return how many trials there were at an end with a smaller budget, and that budget."""
+        handed, budget = self.info.handed_out, self.info.settings.get("trials")
+        if LIMITS not in self.info.settings or handed is None or budget is None:
+            return 0, 0
+        return handed.covers, int(budget)
+
+    def climbs(self) -> float:
+        """Return how many schedules are measured by climbing after the trials."""
+        return self._climbs(self.config.total)
+
+    def _climbs(self, trials: int | None) -> float:
+        """Return how many schedules a run of so many trials measures by climbing after them.
+
+        Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
+        """
+        from autoturbo.simulate.measurers import is_cheap
+
+        asked, climbing = self.config, self.constants.climbing
+        ours = asked.sampler == COST_MODEL and not self.task.on_machine
+        if climbing is None or not ours or self.execution.evaluator is not None:
+            return 0
+        if not is_cheap(asked.measurer):
+            return 0
+        if trials is None:
+            return math.inf
+        return int(climbing.climbs * trials) if trials >= climbing.climbing_trials else 0
 
     def raced_after(self) -> int:
         """Return how many measurements a race takes; 0 where nobody says that they vary."""
@@ -228,7 +291,7 @@ class Run:
 
         info = declared(self.config.measurer)
         exact = info is None or info.deterministic or self.execution.evaluator is not None
-        return 0 if exact else race_measurements(self.config.total or 0)
+        return 0 if exact else race_measurements(self.config.total or 0, self.constants.racing)
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
         """Return trial 0, the published heuristic at its best number of samples, or as recorded."""
@@ -258,11 +321,22 @@ class Run:
         if self.task.on_machine:
             return ()
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        ranker = make_ranker(
-            self.tuning_evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
-        )
+        evaluator, part = self.tuning_evaluator, part_of_run(self.info.settings)
+        if part != WHOLE:
+            from autoturbo.simulate.evaluator import Evaluator
+
+            of = self.graph, used_target(of[1], part), self.info.key.dtype
+            evaluator = Evaluator(*of)
+        ranker = make_ranker(evaluator, *of, self.config.seed, self.folder.log, self._cost_model())
         figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
         return tuple(map(ranker.by, figures))
+
+    def _cost_model(self) -> str | None:
+        """Return what the search begins with: nothing where it climbs, which finds as much."""
+        # as it began: a run that is resumed with another budget proposes what it has proposed
+        if self.config.cost_model is None and self._climbs(self.info.settings.get("trials")):
+            return NO_COST_MODEL
+        return self.config.cost_model
 
     def simulate(self, kept: BestSchedule | TrialRecord, _: RunInfo | None) -> str:
         """Return what simulating a best schedule that is kept already again contradicts."""
@@ -553,6 +627,7 @@ def _handed(
         best.trial, len(trials), best.measurement,
         None if info.refuses(0) or HEURISTIC in info.lacking else base,
         dict(baselines), best.race, best.doubt, best.varies,
+        schedules=len(schedules_of(trials)),
     )  # fmt: skip
 
 
@@ -580,11 +655,12 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         model=run.info.model,
         on_machine=run.task.on_machine,
         target=run.info.target,
-        trials=len(loop.trials),
+        trials=loop.schedules,
         seed=run.config.seed,
         objective=",".join(objective.name for objective in run.objectives),
         measurer=run.config.measurer,
-        known_error=known_error(run.target),
+        known_error=known_error(run.target, best.measurement.kernel_seconds),
+        latency_range=simulated_range(best.schedule, run.config.measurer, best.measurement.latency),
         default=default,
         best=best,
         baselines={name: known[name] for name in run.config.baselines if name in known},
@@ -642,4 +718,5 @@ def _keep_best(run: Run, best: Best) -> None:
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
         kept_decisions(best.schedule),
     )  # fmt: skip
-    run.store.put_best(schedule, run.simulate if info.key.scheduler_version == VERSION else None)
+    simulated = info.key.free.scheduler_version == VERSION
+    run.store.put_best(schedule, run.simulate if simulated else None)

@@ -30,8 +30,9 @@ from autoturbo.config import (
 from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
-from autoturbo.report.sweep import Sweep, SweepPoint
+from autoturbo.report.sweep import Course, Sweep, SweepPoint
 from autoturbo.search.executors import Answer, Task, make_executor, measured
+from autoturbo.search.pins import pins_of_run
 from autoturbo.search.progress import Progress, Trial, now
 from autoturbo.signals import telling
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -157,7 +158,8 @@ class _Point:
     def key(self, execution: ExecutionConfig) -> PairKey:
         dtype = self.config.dtype or self.pair.target.default_dtype
         target, measurer = self.pair.target, self.config.measurer
-        return pair_key(self.pair.graph, target, dtype, measurer, execution.evaluator)
+        pins = pins_of_run(self.config.record(), self.pair.graph)
+        return pair_key(self.pair.graph, target, dtype, measurer, execution.evaluator, pins)
 
     @property
     def target(self) -> Target:
@@ -330,13 +332,21 @@ def _wanted(
 def _ways(
     one: _Point, other: _Point, knobs: Knobs, bench_of: Callable[[_Point], ModelScheduler]
 ) -> list[Knobs]:
-    """Return candidates transferred to a point's target from another's."""
+    """Return candidates transferred to a point's target from another's.
+
+    The first is the very schedule of the other target, on as much of this one as that has: where
+    this one has more of it alone, it takes as long here, and none of this grid is slower.
+    """
+    from autoturbo.schedule.chip_part import ChipPart, carried, held
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.search.warm_starts.transfer import decisions_of, moved
 
     made = decisions_of(build_schedule(bench_of(other), knobs))
     share = other.target.lb.capacity / one.target.lb.capacity
-    return moved(bench_of(one), knobs, made, share)
+    used = ChipPart.of(knobs)
+    replayed = carried(used, other.target, one.target).on(knobs)
+    ways = moved(bench_of(one), held(used, one.target).on(knobs), made, share)
+    return list(dict.fromkeys((replayed, *ways)))
 
 
 def _measure(
@@ -478,7 +488,14 @@ def _ended(one: _Point, store: Database) -> SweepPoint:
         one.point.values, target, fastest.id, made,
         measured if isinstance(measured, Measurement) else None, run.default_latency,
         source=one.sources.get(best.number) if fastest is borrows else None,
+        course=Course.of([_latency(trial) for trial in _own_trials(run, store)]),
     )  # fmt: skip
+
+
+def _own_trials(run: RunInfo, store: Database) -> list[Trial]:
+    """Return the trials of a point's own search, in order."""
+    records = sorted(store.trials(run.id), key=lambda record: record.number)
+    return [Trial(record.number, record.knobs, record.outcome) for record in records]
 
 
 def _opened(execution: ExecutionConfig) -> Database:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import (
+    PINNING,
     RUNS,
     ExecutionConfig,
     ResumeConfig,
@@ -36,10 +37,13 @@ from autoturbo.config import (
 from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.files import masked
-from autoturbo.registry import HOST, PROGRAM, TASKS
+from autoturbo.registry import HOST, PROGRAM, SIMULATOR, TASKS
 from autoturbo.report.lines import compiling_line
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
+from autoturbo.search.pins import pins_of_run
 from autoturbo.search.progress import Progress, now
+from autoturbo.search.space import PART
 from autoturbo.tuning.keys import (
     SESSION,
     hashes,
@@ -51,6 +55,7 @@ from autoturbo.tuning.keys import (
     stored_target,
     versions_here,
 )
+from autoturbo.tuning.repeats import best_of
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, pool_of, resumable
 
@@ -63,6 +68,10 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
+SEEDS = (
+    "searches with as many seeds, from ``seed`` on, each a run of its own; the best is returned, "
+    "and its ``repeats`` says what all of them found"
+)
 
 
 class ScratchFolder:
@@ -92,12 +101,18 @@ class Pair:
         target: The accelerator, or a machine of several units.
         model_file: The file as the user named it, for whoever resumes; the graph's source if empty.
         settings: More to keep with the run; JSON values.
+        seed: Of its search; the configuration's if None.
     """
 
     graph: Graph
     target: AnyTarget
     model_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+    def configured(self, config: TuneConfig) -> TuneConfig:
+        """Return the configuration with the pair's own seed."""
+        return config if self.seed is None else dataclasses.replace(config, seed=self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +128,7 @@ class TuneCall(ExecutionConfig, TuneConfig):
     )
     model_file: str = field(default="", metadata=argument(MODEL_FILE))
     settings: Mapping[str, Any] = field(default_factory=dict, metadata=argument(SETTINGS))
+    seeds: int = field(default=1, metadata=argument(SEEDS))
 
 
 @called_with(TuneCall)
@@ -140,7 +156,45 @@ def tune(call: TuneCall) -> TuneResult:
         here: TuneResult = _here(call)
         return here
     pair = Pair(call.graph, call.target, call.model_file, call.settings)
-    return only(tune_all([pair], part_of(TuneConfig, call), part_of(ExecutionConfig, call)))
+    parts = part_of(TuneConfig, call), part_of(ExecutionConfig, call)
+    ended = tune_repeatedly([pair], *parts, seeds=call.seeds)
+    return only([min(ended, key=_is_done)])
+
+
+def _is_done(ended: TuneResult | AutoTurboError) -> bool:
+    """Return whether a search has come to its end."""
+    return isinstance(ended, AutoTurboError) or ended.state == "done"
+
+
+def tune_repeatedly(
+    pairs: Sequence[Pair], config: TuneConfig, execution: ExecutionConfig, *, seeds: int
+) -> list[TuneResult | AutoTurboError]:
+    """Tune pairs with several seeds each, from the configuration's on, and hand out the best.
+
+    All searches are begun from the same database, on one pool of workers; a budget in trials is
+    each one's, a budget in time that of all.
+
+    Args:
+        pairs: Models on targets.
+        config: What decides the results.
+        execution: How it is carried out.
+        seeds: How many; each is a run of its own.
+
+    Returns:
+        What :func:`autoturbo.tuning.repeats.best_of` gives for each pair.
+
+    Raises:
+        UsageError: Fewer than one seed.
+        AutoTurboError: Whatever :func:`tune_all` raises.
+    """
+    if seeds < 1:
+        raise UsageError(f"seeds: {seeds} is too few", hint="at least 1")
+    each = range(config.seed, config.seed + seeds)
+    ended = tune_all(
+        [dataclasses.replace(pair, seed=seed) for pair in pairs for seed in each], config, execution
+    )
+    starts = range(0, len(ended), seeds)
+    return [one for start in starts for one in best_of(ended[start : start + seeds])]
 
 
 def _here(call: TuneCall) -> Any:
@@ -155,6 +209,8 @@ def _here(call: TuneCall) -> Any:
     if call.target != HOST:
         hint = "give what load_target returns, or 'host' for this computer"
         raise UsageError(f"{call.target!r} is not a target", Location(field="target"), hint)
+    if call.seeds != 1:
+        raise UsageError("several seeds mean nothing for this computer", hint="leave them out")
     parts = part_of(TuneConfig, call), part_of(ExecutionConfig, call)
     return tune_here(call.graph, call.model_file, call.settings, *parts)
 
@@ -215,7 +271,7 @@ def tune_all(
         DatabaseError: The database cannot be used.
     """
     config, execution = config or TuneConfig(), (execution or ExecutionConfig()).started()
-    asked = [config.resolved(pair.target) for pair in pairs]
+    asked = [pair.configured(config).resolved(pair.target) for pair in pairs]
     for pair, one in zip(pairs, asked, strict=True):
         _check(one, execution, pair.target)
         _check_batch(pair.graph, config)
@@ -230,12 +286,13 @@ def tune_all(
         Database.open(execution.database or DATABASE) as store,
     ):
         known = store if config.transfer else None
-        drafts = [_draft(pair, config, execution, known) for pair in pairs]
+        drafts = [_draft(pair, pair.configured(config), execution, known) for pair in pairs]
         runs: list[Run] = []
         begun: list[str] = []
         with resumable(store, begun, execution), ExitStack() as held:
             for pair, one, (draft, evaluator) in zip(pairs, asked, drafts, strict=True):
-                info = register(_in_call(draft, runs), _base_id(pair, config, draft), store)
+                own = _base_id(pair, pair.configured(config), draft)
+                info = register(_in_call(draft, runs), own, store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
                 runs.append(Run(pair.graph, pair.target, one, execution, store, info, evaluator))
@@ -348,6 +405,7 @@ def _draft(
         "starts": [one.knobs.as_dict() for one in start.settings],
         "origins": [one.origin for one in start.settings],
         "notes": list(start.notes),
+        **({} if start.fitted is None else {PART: start.fitted.as_dict()}),
         STARTS_FIRST: asked.time_budget is not None,
         **asked.record(),
         **({} if execution.evaluator else session_of(asked.measurer)),
@@ -366,7 +424,8 @@ def _draft(
 
 def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKey:
     dtype = asked.dtype or pair.target.default_dtype
-    return pair_key(pair.graph, pair.target, dtype, asked.measurer, execution.evaluator)
+    pins = pins_of_run(asked.record(), pair.graph)
+    return pair_key(pair.graph, pair.target, dtype, asked.measurer, execution.evaluator, pins)
 
 
 def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
@@ -485,7 +544,9 @@ def _carried(
         raise RunError(message, hint="the same sweep goes on with it")
     before = TuneConfig.of_run(info)
     dtype = before.dtype or target.default_dtype
-    refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
+    pins = pins_of_run(before.record(), graph)
+    refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator, pins))
+    refuse_other_pins(info, before, config)
     asked = before.extended(config)
     execution = dataclasses.replace(execution, storage=storage_of(info, execution.storage))
     changed: dict[str, Any] = {} if asked.limits == before.limits else asked.limits
@@ -496,6 +557,20 @@ def _carried(
         settings[LIMITS] = {**info.settings.get(LIMITS, {}), **changed}
     _check(asked, execution, target)
     return Run(graph, target, asked, execution, store, dataclasses.replace(info, settings=settings))
+
+
+def refuse_other_pins(info: RunInfo, before: TuneConfig, asked: ResumeConfig) -> None:
+    """Refuse to go on with a run under other constraints than those that it began with.
+
+    Raises:
+        RunError: What is fixed, allowed, kept or cut is something else.
+    """
+    given = {n: value for n in PINNING if (value := getattr(asked, n)) is not None}
+    begun, other = before.record(), dataclasses.replace(before, **given).record()
+    changed = [n for n in PINNING if other[n] != begun[n]]
+    if changed:
+        message = f"run {info.id} began with other constraints ({', '.join(changed)})"
+        raise RunError(message, hint="start a new run with 'tune'")
 
 
 def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
@@ -522,7 +597,8 @@ def _start(
 
     The evaluator knows by then how much of the model is scheduled.
     """
-    from autoturbo.search.warm_starts.starts import WarmStarts, start_of_run
+    from autoturbo.search.space import Space
+    from autoturbo.search.warm_starts.starts import WarmStarts, begun_with, start_of_run
     from autoturbo.simulate.evaluator import Evaluator
 
     if not graph.operators or TASKS.load(type(target).__name__).on_machine:
@@ -537,13 +613,23 @@ def _start(
             )
             execution.on_progress(standing)
 
-    show("finding warm starts")
     on: Any = target
     evaluator = Evaluator(graph, on, key.dtype)
+    pins = pins_of_run(asked.record(), graph)
+    if pins:
+        Space.of(evaluator.model_scheduler, pins=pins)  # or refused, before anything is searched
+    begun = begun_with(evaluator, [Knobs.from_dict(one) for one in asked.record()["begin"] or ()])
+    if not asked.warm_starts:
+        return begun, evaluator
+    show("finding warm starts")
+    objectives = find_objectives(asked.objective)
+    # what a board takes is not what decides here, and what needs least energy is another part
+    fit = asked.measurer == SIMULATOR and execution.evaluator is None and not pins
+    fit = fit and all(objective.name in OF_KERNELS for objective in objectives)
     found = start_of_run(
-        evaluator, key, store, lambda done: show(f"finding warm starts {100 * done:.0f} %")
+        evaluator, key, store, lambda done: show(f"finding warm starts {100 * done:.0f} %"), fit=fit
     )
-    return found, evaluator
+    return dataclasses.replace(found, settings=(*begun.settings, *found.settings)), evaluator
 
 
 def _check_storage(execution: ExecutionConfig) -> None:
@@ -563,9 +649,9 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     if asked.sampler == PROGRAM and execution.proposer is None:
         raise UsageError("sampler 'program' has no program", hint="add --proposer 'COMMAND'")
     if asked.cost_model is not None:
-        from autoturbo.cost_models.pretrained import CARD, folder_of, read_card
+        from autoturbo.cost_models.pretrained import content_of
 
-        read_card(folder_of(asked.cost_model) / CARD)
+        content_of(asked.cost_model)
     if execution.proposer is not None:
         words_of(execution.proposer)
         if asked.sampler != PROGRAM:

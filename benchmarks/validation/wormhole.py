@@ -1,12 +1,15 @@
 """Products on a Wormhole n150 beside times measured on the silicon.
 
-``python benchmarks/validation/wormhole.py [--reference FILE]``. Every product is imported from an
+``python benchmarks/validation/wormhole.py [--reference FILE]``. Two tables are read; the shapes of
+the second were not used when the model of the machine was made. Every product is imported from an
 ONNX file made on the fly, becomes one kernel by the scheduler's passes on the grid of cores that is
 fastest, and is simulated on ``examples/targets/wormhole-n150.yaml``, its operands where the row has
 them. Nothing is fitted. Beside it a closed form with three constants (launch, arithmetic, bytes
 from DRAM), and with a fourth (operands that registers take from L1), fitted by least squares of
 relative errors on a fifth of the rows. The last column is the whole schedule that the published
-heuristic makes of the layer, which spreads rows over cores first.
+heuristic makes of the layer, which spreads rows over cores first. Errors of rows with
+a trace are told below and from 40 us on as well: what a kernel takes besides its work matters in
+short ones.
 
 ``--convert FILE`` writes tuned rows with a trace as a table for ``autoturbo targets calibrate``
 (docs/calibration.md has what comes out); ``--all`` those that were not tuned as well.
@@ -22,6 +25,7 @@ import csv
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +44,16 @@ DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"
 PASSES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 """Passes of the multipliers over a mantissa (tt-metal, tech report on the matrix engine)."""
 
+SHORT = 40e-6
+"""Seconds on the silicon below which a kernel is short."""
+
 HOST_DISPATCH = 350e-6
 """Seconds between kernels that the host dispatches one by one (tt-metal, published)."""
+
+TABLES = (
+    REFERENCES / "wormhole_gemm_silicon.csv",
+    REFERENCES / "wormhole_gemm_more_shapes.csv",
+)
 
 FITTED_ON = 5
 """The closed form sees one row of five; which one moves on, because shapes repeat in fives."""
@@ -94,8 +106,8 @@ class Row:
 
 
 def dispatched(row: Row, device: float) -> float:
-    """Return a kernel's seconds with launch and barrier, by the host's pace without a trace."""
-    device += row.target.overheads.kernel_launch + row.target.overheads.barrier
+    """Return a kernel's seconds with launch, ramp and barrier; by the host without a trace."""
+    device += row.target.overheads.around(device)
     return device if row.traced else max(device, HOST_DISPATCH)
 
 
@@ -149,6 +161,8 @@ class Comparison:
 
     Attributes:
         traced: Errors of rows with a trace, nothing fitted.
+        short: Of these, the ones that take less than :data:`SHORT` on the silicon.
+        long: The others.
         untraced: Errors of rows that the host dispatches.
         formulas: Errors of the closed form with three and with four constants on the traced rows
             that it was not fitted on.
@@ -156,6 +170,8 @@ class Comparison:
     """
 
     traced: Errors
+    short: Errors
+    long: Errors
     untraced: Errors | None
     formulas: tuple[Errors, Errors]
     beside: Errors
@@ -187,9 +203,14 @@ def compare(path: Path) -> Comparison:
         seconds = closed_form(traced, constants)
         return Errors(tuple(seconds[i] / traced[i].seconds - 1 for i in unseen))
 
+    def regime(*, short: bool) -> Errors:
+        pairs = zip(traced, ours, strict=True)
+        return Errors(tuple(error for row, error in pairs if (row.seconds < SHORT) == short))
+
     return Comparison(
-        Errors(tuple(ours)), Errors(tuple(host)) if host else None,
-        (formula(3), formula(4)), Errors(tuple(ours[i] for i in unseen)),
+        Errors(tuple(ours)), regime(short=True), regime(short=False),
+        Errors(tuple(host)) if host else None, (formula(3), formula(4)),
+        Errors(tuple(ours[i] for i in unseen)),
     )  # fmt: skip
 
 
@@ -218,12 +239,13 @@ def converted(path: Path, *, untuned: bool = False) -> list[dict[str, object]]:
     return found
 
 
-def convert(path: Path, to: Path, *, untuned: bool) -> None:
-    """Write what :func:`converted` returns."""
+def convert(paths: Sequence[Path], to: Path, *, untuned: bool) -> None:
+    """Write what :func:`converted` returns of several tables."""
     with to.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, CONVERTED, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(converted(path, untuned=untuned))
+        for path in paths:
+            writer.writerows(converted(path, untuned=untuned))
 
 
 def _line(row: Row, formula: float | None) -> tuple[object, ...]:
@@ -244,15 +266,20 @@ def main() -> None:
     """Print every row, then a line for each comparison; or convert the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     text = "another table of the same columns"
-    table = REFERENCES / "wormhole_gemm_silicon.csv"
-    parser.add_argument("--reference", type=Path, default=table, help=text)
+    parser.add_argument("--reference", type=Path, help=text)
     parser.add_argument("--convert", type=Path, metavar="FILE", help="write a table to calibrate")
     parser.add_argument("--all", action="store_true", help="convert rows not tuned as well")
     options = parser.parse_args()
-    path = options.reference
+    paths = (options.reference,) if options.reference else TABLES
     if options.convert:
-        convert(path, options.convert, untuned=options.all)
+        convert(paths, options.convert, untuned=options.all)
         return
+    for path in paths:
+        show(path)
+
+
+def show(path: Path) -> None:
+    """Print a table's rows and its comparisons."""
     rows = read(path)
     traced = [row for row in rows if row.traced]
     formula = dict(zip(map(id, traced), closed_form(traced, 3), strict=True))
@@ -263,6 +290,8 @@ def main() -> None:
     )  # fmt: skip
     found = compare(path)
     print(found.traced.line("with a trace"))
+    print(found.short.line(f"below {SHORT * 1e6:g} us"))
+    print(found.long.line(f"from {SHORT * 1e6:g} us on"))
     if found.untraced:
         print(found.untraced.line("dispatched by the host"))
     for constants, errors in zip((3, 4), found.formulas, strict=True):

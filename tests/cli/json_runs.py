@@ -20,6 +20,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tune tiny.onnx other.onnx --trials 2 --target goya --verify",
         "tune tiny.onnx --trials 8 --objective latency,ddr-bytes",
         "tune tiny.onnx --trials 2 --target zcu102-vta",
+        "tune tiny.onnx --trials 2 --seeds 3",
         "tune tiny.onnx --trials 2 --target no-room.yaml",
         "tune flipped.onnx --trials 1",
         "tune batch.onnx --target host --trials 2",

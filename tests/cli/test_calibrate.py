@@ -30,7 +30,11 @@ def calibrate(table: str = "board.csv", *more: str) -> tuple[str, ...]:
 def test_a_target_is_written(cli: Cli) -> None:
     table = cli.write("board.csv", TABLE)
     ran = cli(*calibrate("board.csv", *LAUNCH))
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0
+    assert ran.err == (
+        "board.csv: no row has kernels of 40 us and more, so their error is not known: measure"
+        " some\n"
+    )
     assert "overheads.kernel_launch_us" in ran.out
     assert "stays as it is, no row depends on it: engines[vector].special_lanes" in ran.out
     assert "(4 rows, 4 shapes held out in turn)" in ran.out
@@ -48,6 +52,37 @@ def test_a_target_is_written(cli: Cli) -> None:
     assert again["hash"] == made.hash
     assert [one["field"] for one in again["fitted"]] == ["overheads.kernel_launch_us"]
     assert again["error_after"] < 0.01 < again["error_before"]
+
+
+MIXED = ROWS + "".join(f"2048,{extent},2048,int8,{extent * 2}\n" for extent in (1024, 2048))
+
+
+def test_a_target_as_it_is_states_its_errors_and_keeps_its_comments(cli: Cli) -> None:
+    cli.write("board.csv", f"m,k,n,dtype,latency_us\n{MIXED}")
+    ran = cli(*calibrate("board.csv", "--check"))
+    assert (ran.status, ran.err) == (0, "")
+    assert re.search(r"kernels below 40 us: [\d.]+% \(4 rows\), from 40 us on: ", ran.out)
+    made, source = load_target(Path("mine.yaml")), Path(EDGE).read_text(encoding="utf-8")
+    assert made.hash == load_target(EDGE).hash
+    text = Path("mine.yaml").read_text(encoding="utf-8")
+    assert text.startswith(source.rstrip())
+    assert made.calibration is not None
+    assert (made.calibration.rows, made.calibration.rows_below) == (6, 4)
+    again = ("targets", "calibrate", "mine.yaml", "--measurements", "board.csv", "--check")
+    found = cli("--json", *again, "--regime-us", "20", "-o", "other.yaml").object
+    assert found["fitted"] == []
+    assert found["error_below"] == pytest.approx(made.calibration.error_below, rel=1e-2)
+    assert (found["regime_us"], found["rows_below"]) == (20, 4)
+    assert Path("other.yaml").read_text(encoding="utf-8").count("calibration:") == 1
+
+
+def test_a_preset_states_its_errors_too(cli: Cli) -> None:
+    cli.write("board.csv", f"m,k,n,dtype,latency_us\n{MIXED}")
+    table = ("--measurements", "board.csv", "--check", "-o", "mine.yaml")
+    ran = cli("targets", "calibrate", "stcp920", *table)
+    assert ran.status == 0, ran.err
+    assert "# source:" in Path("mine.yaml").read_text(encoding="utf-8")
+    assert load_target(Path("mine.yaml")).hash == load_target("stcp920").hash
 
 
 def test_what_is_not_written(cli: Cli) -> None:
@@ -154,7 +189,7 @@ def test_rows_of_one_thing_are_counted_once_or_named(cli: Cli) -> None:
     cli.write("board.csv", TABLE + ROWS.splitlines()[0] + "\n8,32,16,int8,29\n8,48,16,int8,12.1\n")
     ran = cli(*calibrate("board.csv", *LAUNCH))
     assert ran.status == 0, ran
-    assert ran.err.splitlines() == [
+    assert ran.err.splitlines()[:-1] == [
         "board.csv:6: the same as line 2: counted once",
         (
             "board.csv:7: latency_us: 29 us, but 12.03 us in line 3 for the same: measure it"

@@ -173,6 +173,8 @@ def test_another_number_is_told(
 
 
 def test_a_trial_that_is_not_there(cli: Cli, one: dict[str, Any]) -> None:
-    ran = cli("replay", one["run"], "9")
+    ran = cli("replay", one["run"], "99")
     assert ran.status == 2
-    assert "has no trial 9; it has 3, 0 to 2" in ran.err
+    (run,) = (r for r in cli("--json", "runs").object["runs"] if r["run"] == one["run"])
+    count = run["settings_tried"]
+    assert f"has no trial 99; it has {count}, 0 to {count - 1}" in ran.err

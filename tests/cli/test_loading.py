@@ -86,4 +86,4 @@ def test_results_hold_what_the_documentation_says() -> None:
     assert isinstance(best, autoturbo.Measurement)
     assert isinstance(result.best.knobs, autoturbo.Knobs)
     assert best.latency == pytest.approx(result.study.best_value)
-    assert len(result.study.trials) == 2
+    assert result.trials == 2 <= len(result.study.trials) == result.settings

@@ -101,7 +101,10 @@ def test_resume_asks_for_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTURBO_STORAGE", WORKING)
     from_environment = cli("resume", run, "--trials", "7")
     assert from_environment.status == 0, from_environment.err
-    assert len(optuna.load_study(study_name=run, storage=WORKING).trials) == 7
+    (kept,) = cli("--json", "runs").object["runs"]
+    assert kept["trials"] == 7
+    mirrored = optuna.load_study(study_name=run, storage=WORKING).trials
+    assert len(mirrored) == kept["settings_tried"]
     assert_nowhere(cli, refused, given, from_environment)
 
 

@@ -22,9 +22,12 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 def test_a_sweep_and_its_files(cli: Cli) -> None:
     ran = cli("sweep", *MODEL, *VARY, "-o", "s.csv", "-o", "s.svg", "--save-targets", "grid")
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0, ran.err  # a slow machine tells how far it is
     lines = ran.out.splitlines()
-    assert lines[0] == "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0 (simulated)"
+    assert lines[0] == (
+        "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0 "
+        "(simulated; never compared with silicon)"
+    )
     assert lines[1].startswith("time: about ")
     assert [line.split()[:2] for line in lines[2:4]] == [["lb.", "vs"], ["capacity_kib", "latency"]]
     assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]

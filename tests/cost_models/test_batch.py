@@ -17,6 +17,7 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.search.constants import Starts
 from autoturbo.search.encoding import START
 from autoturbo.search.group_screening import changes_of
 from autoturbo.search.space import Space
@@ -42,7 +43,7 @@ def model() -> Pretrained:
 def scheduler_of(workload: str, target: str) -> tuple[Evaluator, Space]:
     graph, machine = import_model(workloads.get(workload).file), load_target(target)
     evaluator = Evaluator(graph, machine, machine.default_dtype)
-    starts = starts_of(evaluator, most=2 if workload in STARTED else 0)
+    starts = starts_of(evaluator, Starts(most=2) if workload in STARTED else None)
     return evaluator, Space.of(evaluator.model_scheduler, subgraphs=6, starts=starts)
 
 

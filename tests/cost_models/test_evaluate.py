@@ -186,7 +186,8 @@ def test_the_model_in_the_package_says_what_it_is() -> None:
     assert STANDARD in bundled()
     assert standard() is standard()
     assert tuple(card["names"]) == PORTABLE
-    assert card["versions"] == dict(VERSIONS)
+    assert set(card["versions"]) == set(VERSIONS)  # those that it is read with: the loader says
+    assert card["versions"]["simulator"] == VERSIONS["simulator"]
     assert len(card["models"]) >= 10
     assert card["accuracy"]["model"]["pairwise"] > 0.93
     assert card["accuracy"]["target"]["pairwise"] > 0.93

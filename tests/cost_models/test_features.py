@@ -11,7 +11,6 @@ from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
     PORTABLE,
-    UNLIMITED,
     kernel_rows,
     knob_vector,
     override_rows,
@@ -21,7 +20,8 @@ from autoturbo.cost_models.features import (
     target_vector,
 )
 from autoturbo.hardware import load_target, preset_names
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.chip_part import ChipPart
+from autoturbo.schedule.knobs import UNLIMITED, Knobs, SubGraphKnobs, model_knobs, subgraph_knobs
 from autoturbo.simulate.plan import COLUMNS
 
 FLOATS = st.floats(-1e15, 1e15)
@@ -40,7 +40,7 @@ def test_squashing_keeps_order_and_sign(a: float, b: float) -> None:
 
 
 def test_every_knob_has_a_column() -> None:
-    assert tuple(knob_specs()) == KNOB_NAMES
+    assert tuple(model_knobs()) == (*KNOB_NAMES, *ChipPart._fields)  # a search stays on one part
     assert knob_vector(Knobs(), 16).shape == (len(KNOB_NAMES),)
 
 
@@ -119,9 +119,9 @@ def own(knobs: Knobs, override: SubGraphKnobs | None, name: str) -> float:
 
 
 def test_every_knob_of_a_sub_graph_has_a_column_and_shows_in_it() -> None:
-    assert {*OVERRIDE_NAMES, "boundary"} == set(subgraph_knob_specs())
+    assert {*OVERRIDE_NAMES, "boundary"} == set(subgraph_knobs())
     for name in OVERRIDE_NAMES:
-        choices = subgraph_knob_specs()[name].choices or (2, 4)
+        choices = subgraph_knobs()[name].choices or (2, 4)
         knobs = Knobs()
         seen = set()
         for value in choices:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from autoturbo.cost_models.batch import BatchFeatures
-from autoturbo.cost_models.model import FEWEST
+from autoturbo.cost_models.contract import Kernels
+from autoturbo.cost_models.model import FEWEST, KernelTrees
 from autoturbo.cost_models.pretrained import standard
 from autoturbo.cost_models.ranker import Ranker, prior_of
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
@@ -249,6 +251,28 @@ def with_prior(evaluator: Evaluator) -> Ranker:
 def squeezenet() -> Evaluator:
     target = load_target("mlu100")  # no target of the data set
     return Evaluator(import_model(workloads.get("squeezenet1_1").file), target, "float16")
+
+
+class Unsure(KernelTrees):
+    """It expects what ours does, and says that it may be off by a half."""
+
+    def predict(self, kernels: Kernels) -> tuple[Floats, Floats]:
+        logarithms, _ = super().predict(kernels)
+        return logarithms, np.full(len(logarithms), 0.5)
+
+
+def test_how_sure_a_model_is_says_how_low_a_candidate_may_be() -> None:
+    evaluator = squeezenet()
+    ours, unsure = with_prior(evaluator), dataclasses.replace(with_prior(evaluator), make=Unsure)
+    for found in (ours, unsure):
+        for knobs in DEPTHS[:FEWEST]:
+            found.observe(knobs, evaluator.evaluate(knobs))
+    expected, seen = ours.look(DEPTHS), unsure.look(DEPTHS)
+    assert expected is not None
+    assert seen is not None
+    assert seen.expected == pytest.approx(expected.expected)
+    assert seen.optimistic == pytest.approx(seen.expected - 0.5)
+    assert expected.optimistic[0] == pytest.approx(expected.expected[0])  # it was measured
 
 
 DEPTHS = [Knobs(prefetch_depth=n, max_layers=m) for n in (2, 4, 8) for m in (1, 2, 4, 8)]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.features import UNLIMITED
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
+from autoturbo.schedule.knobs import UNLIMITED
 from autoturbo.simulate.plan import COLUMNS
 
 MIB = float(1 << 20)

@@ -20,7 +20,7 @@ from autoturbo.database import (
     TrialRecord,
     Verified,
 )
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, model_knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 from autoturbo.verify.findings import Check
 
@@ -131,7 +131,7 @@ overrides = st.builds(SubGraphKnobs, layer=names, factor=st.sampled_from(["auto"
 knob_settings: st.SearchStrategy[Knobs] = st.fixed_dictionaries(
     {},
     optional={
-        **{n: st.sampled_from(spec.choices) for n, spec in knob_specs().items() if spec.choices},
+        **{n: st.sampled_from(spec.choices) for n, spec in model_knobs().items() if spec.choices},
         "overrides": st.lists(overrides, max_size=2).map(tuple),
     },
 ).map(_knobs)

@@ -150,7 +150,7 @@ def test_dict_has_units_in_names() -> None:
 
 
 def test_absent_parts_stay_absent() -> None:
-    bare = dataclasses.replace(STCP920, gb=GlobalBuffer(0, 0.0, 0.0), energy=None)
+    bare = dataclasses.replace(STCP920, gb=GlobalBuffer(0, 0.0, 0.0), energy=None, ranges=())
     document = bare.as_dict()
     assert "gb" not in document
     assert "energy" not in document
@@ -164,6 +164,30 @@ def test_a_calibration_is_kept_and_changes_no_result() -> None:
     assert compared.hash == STCP920.hash
     assert (known_error(compared), known_error(STCP920)) == (0.07, None)
     assert "calibration" not in scaffold()
+
+
+def test_an_error_is_that_of_kernels_as_long() -> None:
+    known = Calibration(
+        0.06, 20, "board.csv", regime=40e-6, error_below=0.11, error_above=0.05, rows_below=4
+    )
+    compared = dataclasses.replace(STCP920, calibration=known)
+    assert Target.from_dict(compared.as_dict()) == compared
+    assert compared.hash == STCP920.hash
+    errors = [known_error(compared, seconds) for seconds in (39e-6, 40e-6, None)]
+    assert errors == [0.11, 0.05, 0.06]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        Calibration(0.06, 20, "board.csv"),
+        Calibration(0.06, 20, "board.csv", regime=40e-6, error_above=0.05, rows_below=0),
+        Calibration(0.06, 20, "board.csv", regime=5e-6, error_below=0.05, rows_below=20),
+    ],
+    ids=["not told apart", "none below", "none above"],
+)
+def test_of_lengths_that_nobody_measured_the_error_is_that_of_all(known: Calibration) -> None:
+    assert known.error_of(20e-6) == 0.06
 
 
 @given(st.floats(1e-3, 1e9))
@@ -180,6 +204,14 @@ def test_hash_is_pinned() -> None:
     """A change here orphans the tuned schedules in every database: say so in the changelog."""
     template = Target.from_dict(parse_document(scaffold(), "template").value)
     assert template.hash == "239d6bda6b5136b6fd0989f482f4b742ee8ec605b78d81982f73c9a3cc1966a5"
+
+
+def test_a_hash_from_before_ramps_holds_without_one() -> None:
+    template = Target.from_dict(parse_document(scaffold(), "template").value)
+    ramped = with_field(template, "overheads.kernel_ramp_us", 5)
+    assert template.overheads.kernel_ramp == 0
+    assert ramped.hash != template.hash
+    assert with_field(ramped, "overheads.kernel_ramp_us", 0).hash == template.hash
 
 
 def test_hash_ignores_name_and_description() -> None:

@@ -93,7 +93,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         (
             "edge.yaml:4:1: zzz: unknown field; known fields: schema_version, name, description, "
             "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, "
-            "energy, calibration"
+            "energy, calibration, ranges"
         ),
     ),
     "field of another section": (
@@ -108,7 +108,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
             "edge.yaml:4:1: '\\x1b[31mx': unknown field; known fields: schema_version, name, "
             "description, clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, "
             "overheads, "
-            "energy, calibration"
+            "energy, calibration, ranges"
         ),
     ),
     "missing field": (
@@ -314,7 +314,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         (
             "edge.yaml:4:1: <<: unknown field; known fields: schema_version, name, description, "
             "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, "
-            "energy, calibration"
+            "energy, calibration, ranges"
         ),
     ),
     "key that is a list": (

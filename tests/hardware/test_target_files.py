@@ -13,7 +13,8 @@ from autoturbo.commands.console import fault_json
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold, validate_target_file
 from autoturbo.hardware.document import MAX_BYTES, parse_document
-from autoturbo.hardware.target import check, from_document
+from autoturbo.hardware.target import check, from_document, target_of
+from autoturbo.hardware.writing import target_text
 from tests.tiers import spread
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def test_validate_reports_all_in_order(tmp_path: Path) -> None:
     assert errors == [
         "edge.yaml:8:11: clusters: must be at least 1, not 0",
         "edge.yaml:25:32: engines[1].lanes.int8: must be a number, not 'x'",
-        "edge.yaml:72:3: overheads.barrier_ms: unknown field; did you mean 'barrier_us'?",
+        "edge.yaml:74:3: overheads.barrier_ms: unknown field; did you mean 'barrier_us'?",
     ]
 
 
@@ -201,3 +202,9 @@ def test_no_edit_escapes(data: st.DataObject) -> None:
     for error in errors:
         assert str(error).startswith("x.yaml:")
         assert "\n" not in str(error)
+
+
+def test_ranges_are_written_as_they_are_read() -> None:
+    target = load_target("stcp920")
+    assert target.ranges
+    assert target_of(parse_document(target_text(target, {}), "written.yaml")) == target

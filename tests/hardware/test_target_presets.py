@@ -27,7 +27,7 @@ from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.presets import preset_text
 from tests.tiers import spread
 
-EVERY = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "tpu-v4i")
+EVERY = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "stcp920-unified", "tpu-v4i")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
 LEAF = re.compile(r"\s*(?:- )?\w+:\s*[^\s#]")
@@ -91,6 +91,7 @@ def test_data_types() -> None:
         "ipu-mk2": ("float32", "float16"),
         "mlu100": ("float16", "int8"),
         "stcp920": ("float16", "int8"),
+        "stcp920-unified": ("float16", "int8"),
         "tpu-v4i": ("bfloat16", "int8"),
     }
 
@@ -109,6 +110,7 @@ def test_memories_in_all() -> None:
 
 FIGURES = {  # clusters, cores, clock, LB per core, GB, DDR in all, DDR bandwidth: published, in SI
     "stcp920": (4, 8, 1e9, 1.25 * 2**20, 8 << 20, 16 << 30, 119.4e9),
+    "stcp920-unified": (1, 32, 1e9, 1.25 * 2**20, 32 << 20, 16 << 30, 119.4e9),
     "ascend-910": (1, 32, 1e9, 2**20, 32 << 20, 32 << 30, 1.2e12),
     "goya": (1, 8, 1e9, 320 * 2**10, 51840 << 10, 16 << 30, 40e9),
     "ipu-mk2": (1, 1472, 1.325e9, 624 * 2**10, 0, 64 << 30, 20e9),
@@ -159,7 +161,8 @@ def test_unknown_name_without() -> None:
         load_target("zzz")
     assert str(caught.value) == (
         "unknown target 'zzz'; "
-        "known targets: ascend-910, goya, ipu-mk2, mlu100, stcp920, tpu-v4i, or a file"
+        "known targets: ascend-910, goya, ipu-mk2, mlu100, stcp920, stcp920-unified, tpu-v4i, "
+        "or a file"
     )
     with pytest.raises(TargetError, match="unknown target ''"):
         load_target("")

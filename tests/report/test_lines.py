@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoturbo.report.lines import WAITING, RunStatus, live_line, live_lines
+from autoturbo.commands.tuning.tune import confidence_json
+from autoturbo.database import HandedOut, Race, RunInfo
+from autoturbo.report.lines import WAITING, RunStatus, gain_sentence, live_line, live_lines
+from tests.database.database_samples import measurement, run_info
 
 MIDWAY = RunStatus(
     model="resnet50",
@@ -151,3 +154,55 @@ def test_where_there_are_more_runs_than_lines_the_last_sums_them_up(
     if last:
         assert lines.pop() == last
     assert [line.split(" ")[0] for line in lines] == shown
+
+
+ENERGY = "1.001x to 1.035x at 95 % confidence"
+LUCK = " once allowed for that only gains that show are stated"
+
+
+def raced(gain: float, low: float, high: float, objective: str = "latency") -> RunInfo:
+    """A run whose best schedule won a race of twelve rounds."""
+    race = Race(objective, 0, 7, gain, low, high, 0.95, 0.02, 48, 12)
+    base = measurement(0.01 * gain)
+    handed = HandedOut(7, 50, measurement(0.01), base, race=race, varies=True)
+    return run_info(handed_out=handed, settings={"measurer": "board"}, state="done")
+
+
+@pytest.mark.parametrize(
+    ("info", "sentence", "corrected"),
+    [
+        (
+            raced(1.018, 1.0045, 1.0317),
+            f"1.018x over the heuristic (1.004x to 1.032x at 95 % confidence; 1.012x{LUCK})",
+            1.0117,
+        ),
+        (
+            raced(1.018, 1.001, 1.0353, "energy"),
+            f"1.018x in energy over the heuristic ({ENERGY}; 1.000x{LUCK})",
+            1.0,
+        ),
+        (
+            raced(1.018, 1.010, 1.0261),
+            "1.018x over the heuristic (1.010x to 1.026x at 95 % confidence)",
+            1.018,
+        ),
+        (
+            raced(1.5, 1.08, 2.08),
+            f"1.50x over the heuristic (1.08x to 2.08x at 95 % confidence; 1.19x{LUCK})",
+            1.187,
+        ),
+        (raced(3.4, 3.1, 3.7), "3.40x over the heuristic (3.10x to 3.70x at 95 % confidence)", 3.4),
+        (
+            raced(1.01, 0.998, 1.022),
+            "none demonstrated: 0.998x to 1.022x at 95 % confidence, over the heuristic",
+            None,
+        ),
+    ],
+)
+def test_a_small_gain_says_how_much_of_it_is_for_being_stated(
+    info: RunInfo, sentence: str, corrected: float | None
+) -> None:
+    assert gain_sentence(info) == sentence
+    sure = confidence_json(info)
+    assert sure is not None
+    assert sure["gain_corrected"] == (corrected and pytest.approx(corrected, abs=1e-3))

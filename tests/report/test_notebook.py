@@ -170,7 +170,8 @@ def test_a_comparison_is_what_the_command_prints() -> None:
     assert found.outcomes["tvm"] == evaluator.measure_scheduler("tvm")
     latencies = [o.latency for o in found.outcomes.values() if isinstance(o, Measurement)]
     assert latencies == sorted(latencies, reverse=True)
-    assert list(found.as_json()) == ["model", "target", "mixed_samples", "schedulers"]
+    fields = ["model", "target", "mixed_samples", "schedulers", "known_error", "latency_range"]
+    assert list(found.as_json()) == fields
 
 
 def test_energy_and_chips_without_a_global_buffer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import UsageError
 from autoturbo.hardware.grid import Axis, Value, neighbours
 from autoturbo.report import sweep as sweep_module
-from autoturbo.report.sweep import Sweep, SweepPoint, plot, points_table, require_matplotlib
+from autoturbo.report.sweep import Course, Sweep, SweepPoint, plot, points_table, require_matplotlib
 from tests.search.search_doubles import measurement
 
 
@@ -171,3 +172,20 @@ def test_without_matplotlib_a_line_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(sweep_module, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'autoturbo\[plots\]'"):
         require_matplotlib()
+
+
+@pytest.mark.parametrize(
+    ("latencies", "course"),
+    [
+        ([4.0, 2.0, 1.0, 1.0], Course(1, 0.5)),
+        ([2.0, 3.0, 2.0, 4.0], Course(3, 0.0)),
+        ([math.inf, math.inf, 2.0, 3.0], Course(1, 1.0)),
+        ([1.0], Course(0, 0.0)),
+        ([math.inf], None),
+        ([], None),
+    ],
+)
+def test_a_point_tells_how_far_its_search_has_converged(
+    latencies: list[float], course: Course | None
+) -> None:
+    assert Course.of(latencies) == course

@@ -94,7 +94,7 @@ def concatenations(
     graph: InstanceGraph, placement: Placement, index: int, template: Template
 ) -> tuple[Concat, ...]:
     """The inputs of one instance's kernel, whatever kernel that is."""
-    templates = templates_of(graph, placement.bindings)
+    templates = templates_of(graph, placement)
     if templates[index].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)

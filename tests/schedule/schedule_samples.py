@@ -18,7 +18,7 @@ from autoturbo.datasets.workloads import get
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.context import STAGING_SHARE
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, fitting, model_knobs, subgraph_knobs
 from autoturbo.schedule.partition.split import box_cost
 from autoturbo.schedule.pipeline import ModelScheduler
 
@@ -306,27 +306,34 @@ def targets(draw: st.DrawFn) -> Target:
 
 
 def _values(name: str) -> st.SearchStrategy[Any]:
-    spec = knob_specs()[name]
+    spec = model_knobs()[name]
     return st.sampled_from(("auto", "auto", *spec.choices)) if spec.choices else st.just("auto")
 
 
 OWN_WITH_CHOICES = tuple(
-    name for name, spec in subgraph_knob_specs().items()
+    name for name, spec in subgraph_knobs().items()
     if spec.choices and name not in ("boundary", "scope")
 )  # fmt: skip
 """Knobs of sub-graphs whose values do not depend on the model."""
 
 
 def _own(name: str) -> st.SearchStrategy[Any]:
-    return st.sampled_from(("auto", "auto", *subgraph_knob_specs()[name].choices))
+    return st.sampled_from(("auto", "auto", *subgraph_knobs()[name].choices))
 
 
 @st.composite
 def settings_of(
-    draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1, split: str | None = None
+    draw: st.DrawFn,
+    names: Sequence[str] = (),
+    samples: int = 1,
+    split: str | None = None,
+    on: Target | None = None,
 ) -> Knobs:
-    """Random settings; overrides, where layers are given, and samples at once up to a share."""
-    values = {name: draw(_values(name)) for name in knob_specs()}
+    """Random settings; overrides, where layers are given, and samples at once up to a share.
+
+    With a target, what it has a place for.
+    """
+    values = {name: draw(_values(name)) for name in model_knobs()}
     if split is not None:
         values["cluster_partitioning"] = split
     values["batches_per_cluster"] = draw(st.just("auto") | st.integers(1, samples))
@@ -342,7 +349,8 @@ def settings_of(
         )
         for layer in chosen
     )
-    return Knobs(**values, overrides=overrides)
+    knobs = Knobs(**values, overrides=overrides)
+    return knobs if on is None else fitting(knobs, on)
 
 
 def volume_of(region: Any) -> int:

@@ -78,10 +78,8 @@ def test_schedules_are_the_same_after_all_numbers_begin_anew(
 def test_what_passes_remember_of_a_model_goes_with_it() -> None:
     evaluator = Evaluator(workload("resnet18"), STCP920, "float16")
     samples = evaluator.model_scheduler.batch_choices()[0]
-    context, book = (
-        evaluator.model_scheduler.context(samples),
-        evaluator.model_scheduler.parts(samples),
-    )
+    context = evaluator.model_scheduler.context(samples)
+    book = evaluator.model_scheduler.parts(context)
     own = SubGraphKnobs(context.layers[0].name, cores=2, factor=2)
     for knobs in (Knobs(), Knobs(overrides=(own,)), Knobs(cluster_partitioning="spatial")):
         assert isinstance(evaluator.evaluate(knobs), Measurement)

@@ -65,10 +65,10 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
     model_scheduler, taken = scheduler_of(workload), 0
     for knobs in SETTINGS:
         book = build_schedule(model_scheduler, knobs).instances.book
-        for (shape, binding), own in known_templates(book).items():
+        for (shape, binding, limit), own in known_templates(book).items():
             taken += book.alike[shape] != shape
             layers, part = book.shapes[shape].layers, part_shape(book, shape)
-            made = stitch(book.context, layers, part, binding)
+            made = stitch(book.context, layers, part, binding, limit)
             assert (own.stages == made.stages).all()
             for name in {f.name for f in dataclasses.fields(made)} - {"stages"}:
                 assert getattr(own, name) == getattr(made, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,22 @@ import pytest
 from hypothesis import given, settings
 
 from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.knobs import (
     AUTO,
+    Here,
+    InSubGraph,
     Knobs,
+    Numbers,
     SubGraphKnobs,
-    knob_specs,
+    Words,
+    fitting,
     load_knobs,
-    subgraph_knob_specs,
+    model_knobs,
+    refuse_misplaced,
+    subgraph_knobs,
 )
-from tests.schedule.schedule_samples import settings_of
+from tests.schedule.schedule_samples import settings_of, target
 
 LAYERS = ("conv1", "fc")
 
@@ -27,7 +35,7 @@ LAYERS = ("conv1", "fc")
 def test_the_published_heuristic_is_the_empty_setting() -> None:
     assert Knobs().as_dict() == {}
     assert Knobs().canonical() == "{}"
-    assert all(getattr(Knobs(), name) == AUTO for name in knob_specs())
+    assert all(getattr(Knobs(), name) == AUTO for name in model_knobs())
 
 
 def test_identities_are_stable() -> None:
@@ -112,36 +120,36 @@ def test_from_dict_leaves_its_argument_alone() -> None:
 
 
 def test_every_knob_is_described() -> None:
-    for spec in knob_specs().values():
+    for spec in model_knobs().values():
         assert spec.help
         assert spec.published
         assert not spec.help.endswith(".")
         assert AUTO not in spec.choices
-        assert all(isinstance(choice, str) == (spec.low is None) for choice in spec.choices)
-    for name, spec in subgraph_knob_specs().items():
+        assert all(isinstance(choice, str) == isinstance(spec, Words) for choice in spec.choices)
+    for name, spec in subgraph_knobs().items():
         assert spec.help, name
         assert spec.published, name
         assert not spec.help.endswith(".")
         assert AUTO not in spec.choices
-        assert spec.word is None  # a name for the published way would override the model's
-        assert all(isinstance(choice, str) == (spec.low is None) for choice in spec.choices)
+        assert all(isinstance(choice, str) == isinstance(spec, Words) for choice in spec.choices)
 
 
 def test_names_and_order_of_the_fields_are_a_contract() -> None:
     fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
-    assert fields == ["layer", *subgraph_knob_specs()]
+    assert fields == ["layer", *subgraph_knobs()]
     assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
-    assert list(knob_specs())[-2:] == ["cluster_partitioning", "weight_buffer_fraction"]
+    assert list(model_knobs())[-6:-4] == ["weight_buffer_fraction", "layer_order"]
+    assert tuple(model_knobs())[-4:] == ChipPart._fields
 
 
 def test_every_choice_is_accepted() -> None:
-    for name, spec in knob_specs().items():
+    for name, spec in model_knobs().items():
         for value in (AUTO, *spec.choices):
             assert getattr(Knobs.from_dict({name: value}), name) == value
 
 
 OWN = {
-    **{name: spec.choices for name, spec in subgraph_knob_specs().items()},
+    **{name: spec.choices for name, spec in subgraph_knobs().items()},
     "dim": (0, 1, 7), "factor": (1, 2, 1000), "inner_dim": (0, 3), "inner_factor": (2, 64),
     "cores": (1, 4), "core_parallel_dim": (0, 2), "priority": (0, 4, 9),
 }  # fmt: skip
@@ -161,9 +169,9 @@ def test_every_value_of_a_sub_graph_s_knob_is_accepted() -> None:
 
 
 def test_other_values_of_a_sub_graph_s_knob_are_refused() -> None:
-    for name, spec in subgraph_knob_specs().items():
+    for name, spec in subgraph_knobs().items():
         wrong: list[Any] = ["nonsense", None, True, [1]]
-        if spec.low is not None:
+        if isinstance(spec, Numbers):
             wrong += [spec.low - 1, float("nan"), float("inf")]
             wrong += [] if spec.high is None else [spec.high + 1]
         for value in wrong:
@@ -313,3 +321,73 @@ def test_settings_are_values() -> None:
     assert hash(Knobs(lb_occupancy_limit=0.5)) == hash(Knobs(lb_occupancy_limit=0.5))
     with pytest.raises(dataclasses.FrozenInstanceError):
         Knobs().lb_occupancy_limit = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"prefetch_depth": -2}, "prefetch_depth: -2 is out of range; from 1 to 16"),
+        ({"prefetch_depth": 2.5}, "prefetch_depth: 2.5 is not a whole number"),
+        ({"recompute_limit": float("nan")}, "recompute_limit: nan is out of range; from 1 to 16"),
+        ({"binding": "nonsense"}, "binding: 'nonsense' is not a value of it; one of auto, always,"),
+    ],
+)
+def test_a_candidate_refuses_what_a_file_may_not_say(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(KnobsError, match=f"^{re.escape(message)}"):
+        Knobs(**values)
+    with pytest.raises(KnobsError, match=f"^{re.escape(message)}"):
+        Knobs.from_dict(values)
+
+
+def test_an_override_refuses_what_a_file_may_not_say() -> None:
+    with pytest.raises(KnobsError, match=r"^overrides: scope: 'L2' is not a value of it; one of"):
+        SubGraphKnobs("a", scope="L2")
+    with pytest.raises(KnobsError, match=r"^overrides: factor: 0 is out of range; at least 1"):
+        SubGraphKnobs("a", factor=0)
+
+
+SMALL = target(gb=0, clusters=1)
+LARGE = target(gb=1 << 13, clusters=2)
+MISPLACED = [
+    (Knobs(output_scope="GB"), "output_scope: 'GB'", "gb.capacity_kib"),
+    (Knobs(weight_residency="GB"), "weight_residency: 'GB'", "gb.capacity_kib"),
+    (Knobs(cluster_partitioning="pipeline"), "cluster_partitioning: 'pipeline'", "clusters"),
+    (Knobs(overrides=(SubGraphKnobs("a", scope="GB"),)), "a: scope: 'GB'", "gb.capacity_kib"),
+]
+
+
+@pytest.mark.parametrize(("knobs", "value", "field"), MISPLACED)
+def test_what_a_target_has_no_place_for_is_refused_by_its_field(
+    knobs: Knobs, value: str, field: str
+) -> None:
+    refuse_misplaced(knobs, LARGE)
+    assert fitting(knobs, LARGE) == knobs
+    assert fitting(knobs, SMALL) == Knobs()
+    with pytest.raises(KnobsError, match=rf"{value} has no place on .*\({re.escape(field)}\)"):
+        refuse_misplaced(knobs, SMALL)
+
+
+def test_what_a_target_has_no_place_for_is_not_offered() -> None:
+    for machine, offered in ((SMALL, False), (LARGE, True)):
+        here = Here(8, 50, target=machine)
+        assert ("GB" in model_knobs()["output_scope"].offered(here)) is offered
+        assert bool(model_knobs()["cluster_partitioning"].offered(here)) is offered
+        inside = InSubGraph(machine, {0: 8}, (), read=True, weights=True)
+        assert ("GB" in subgraph_knobs()["scope"].offered_in(inside)) is offered
+
+
+def test_a_knob_of_samples_or_layers_knows_the_model() -> None:
+    here = Here(share=12, layers=5)
+    samples, layers = model_knobs()["batches_per_cluster"], model_knobs()["max_layers"]
+    assert samples.offered(here) == (6, 4, 3, 2, 1)
+    assert samples.canonical(12, here) == AUTO
+    assert samples.number(AUTO, here) == samples.number(12, here)
+    assert layers.offered(here) == (1, 2, 4)
+    assert layers.canonical(8, here) == AUTO
+    assert layers.auto(here) == 5
+
+
+def test_the_neighbours_of_a_number_of_parts_are_the_next_ones() -> None:
+    factor = subgraph_knobs()["factor"]
+    assert factor.neighbours(6, (1, 2, 3, 4, 8, 12, 16)) == (3, 4, 8, 12)
+    assert model_knobs()["output_scope"].neighbours("GB", (AUTO, "GB", "DDR")) == (AUTO, "DDR")

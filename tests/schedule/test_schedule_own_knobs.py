@@ -23,8 +23,8 @@ from autoturbo.schedule.knobs import (
     Stage,
     SubGraphKnobs,
     knob_names,
-    knob_specs,
-    subgraph_knob_specs,
+    model_knobs,
+    subgraph_knobs,
 )
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
@@ -226,6 +226,7 @@ NETWORKS: tuple[tuple[Graph, Target], ...] = (
     (block(), target(lb=1024, weights=64, cores=3)),
     (block(), target(lb=512, weights=64, cores=3)),
     (chain(*["conv", "relu"] * 3, shape=(1, 4, 8, 32)), target(lb=512, weights=64, cores=3)),
+    (chain("conv", "conv", shape=(2, 32, 8, 8)), target(lb=4096, weights=4096, gb=1 << 13)),
 )
 
 
@@ -254,7 +255,8 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
 
 OF_MODEL: dict[str, tuple[Any, ...]] = {
     "batches_per_cluster": (1,), "dim": (1, 2), "factor": (2, 4), "inner_dim": (1, 2),
-    "inner_factor": (2, 4), "cores": (1, 2), "core_parallel_dim": (0, 1),
+    "inner_factor": (2, 4), "cores": (1, 2), "core_parallel_dim": (0, 1), "used_cores": (1, 2),
+    "used_lb_kib": (1, 2), "used_weight_kib": (1,), "used_gb_kib": (1, 2),
 }  # fmt: skip
 """Values of knobs whose values depend on the model."""
 
@@ -266,17 +268,17 @@ BESIDE: dict[str, dict[str, Any]] = {
 """What a knob of a sub-graph means nothing without."""
 
 
-@pytest.mark.parametrize("name", knob_specs())
+@pytest.mark.parametrize("name", model_knobs())
 def test_a_knob_changes_nothing_before_its_stage(name: str) -> None:
-    spec = knob_specs()[name]
+    spec = model_knobs()[name]
     values: tuple[Any, ...] = spec.choices or OF_MODEL[name]
     changed = [Knobs(**{name: value}) for value in values]
     check_stage(spec.stage, Knobs(), changed)
 
 
-@pytest.mark.parametrize("name", subgraph_knob_specs())
+@pytest.mark.parametrize("name", subgraph_knobs())
 def test_a_sub_graph_s_knob_changes_nothing_before_its_stage(name: str) -> None:
-    spec = subgraph_knob_specs()[name]
+    spec = subgraph_knobs()[name]
     beside = SubGraphKnobs("conv1", **BESIDE.get(name, {}))
     before = Knobs(instance_order="priority" if name == "priority" else AUTO, overrides=(beside,))
     values: tuple[Any, ...] = spec.choices or OF_MODEL[name]
@@ -303,8 +305,8 @@ def check_stage(first: Stage, before: Knobs, changed: Sequence[Knobs]) -> None:
 def test_every_knob_has_one_stage() -> None:
     stages: list[Stage | None] = [None, *Stage]
     for scopes, specs in (
-        (("model",), knob_specs()),
-        (("layer", "subgraph"), subgraph_knob_specs()),
+        (("model",), model_knobs()),
+        (("layer", "subgraph"), subgraph_knobs()),
     ):
         parts = [knob_names(*scopes, after=a, upto=b) for a, b in itertools.pairwise(stages) if b]
         assert sorted(sum(parts, ())) == sorted(specs)

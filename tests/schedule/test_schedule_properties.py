@@ -12,7 +12,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.registry import SCHEDULERS
-from autoturbo.schedule.knobs import Knobs, knob_specs
+from autoturbo.schedule.knobs import Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -45,7 +45,7 @@ def drawn(
     share = model_scheduler.share()
     names = [layer.name for layer in model_scheduler.context(share.batches).layers]
     samples = model_scheduler.share(split=split).samples if split else share.samples
-    knobs = data.draw(settings_of(names, samples, split))
+    knobs = data.draw(settings_of(names, samples, split, machine))
     try:
         return build_schedule(model_scheduler, knobs)
     except KnobsError as error:
@@ -97,7 +97,9 @@ def test_a_schedule_depends_on_nothing_but_its_arguments(
     """A workbench that has built other settings first gives the same text as a fresh one."""
     shared = ModelScheduler(graph, machine, "float16")
     names = [layer.name for layer in shared.context(shared.share().batches).layers]
-    several = data.draw(st.lists(settings_of(names, shared.share().samples), max_size=3))
+    several = data.draw(
+        st.lists(settings_of(names, shared.share().samples, None, machine), max_size=3)
+    )
     built = []
     for knobs in several:
         try:
@@ -137,11 +139,11 @@ def test_real_networks(name: str) -> None:
 
 def check_choices(model_scheduler: ModelScheduler, name: str) -> None:
     """A schedule for each of the values of one knob."""
-    for value in knob_specs()[name].choices:
+    for value in model_knobs()[name].choices:
         check_schedule(build_schedule(model_scheduler, Knobs.from_dict({name: value})))
 
 
-CHOOSABLE = [name for name, spec in knob_specs().items() if spec.choices]
+CHOOSABLE = [name for name, spec in model_knobs().items() if spec.choices]
 
 
 def test_every_choice_of_every_knob() -> None:

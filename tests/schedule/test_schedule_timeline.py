@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.stages import Stage
@@ -128,12 +129,9 @@ def test_a_scope_asked_for_one_layer(scope: str) -> None:
 
 
 @pytest.mark.full
-def test_gb_without_a_gb_is_ddr() -> None:
-    schedule = built(
-        chain("conv", "conv"), target(gb=0, lb=1 << 16), output_scope="GB", max_layers=1
-    )
-    assert set(schedule.timeline.buffers.scope.tolist()) <= {Scope.LB, Scope.DDR}
-    check_schedule(schedule)
+def test_gb_without_a_gb_is_refused() -> None:
+    with pytest.raises(KnobsError, match="it has no GB"):
+        built(chain("conv", "conv"), target(gb=0, lb=1 << 16), output_scope="GB", max_layers=1)
 
 
 def weights_from_ddr(schedule: Schedule) -> float:

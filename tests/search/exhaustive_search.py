@@ -68,7 +68,7 @@ def restricted(space: Space, choices: Mapping[str, Sequence[Any] | None]) -> Spa
     blocks = tuple(b for block in space.blocks if (b := _block(block, left)).choices)
     if "batches_per_cluster" not in left:
         blocks = tuple(_at_first_batch(b) for b in blocks)
-    return Space(dimensions, space.share, space.layers, blocks)
+    return Space(dimensions, space.here, blocks)
 
 
 def _narrowed(dimension: Dimension, wanted: Sequence[Any] | None) -> Dimension:

@@ -5,6 +5,7 @@ All are made from module-level functions, so that worker processes can build the
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
+from autoturbo.schedule.knobs import AUTO, Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.simulate.contract import PlanStatistics
@@ -87,7 +88,7 @@ class Landscape:
         return np.full(KERNELS, count, np.int64)
 
     def times(self, knobs: Knobs) -> NDArray[np.float64]:
-        indices = [_index(name, getattr(knobs, name)) for name in knob_specs()]
+        indices = [_index(name, getattr(knobs, name)) for name in model_knobs()]
         rng = np.random.default_rng(self.seed)
         tables = rng.uniform(0.8, 1.25, (len(indices), 8, KERNELS))
         pairs = rng.uniform(0.9, 1.1, (len(indices), 8, 8))
@@ -112,7 +113,8 @@ class Landscape:
 
 
 def _index(name: str, value: object) -> int:
-    choices = knob_specs()[name].choices
+    knob = model_knobs()[name]
+    choices = (*knob.choices, *getattr(knob, "untried", ()))
     if value == AUTO:
         return 0
     return 1 + (choices.index(value) if value in choices else int(str(value)))
@@ -261,3 +263,26 @@ def make_unbuildable() -> Landscape:
 
 def make_vanishing() -> Landscape:
     os._exit(1)
+
+
+@dataclass
+class Repeating(Landscape):
+    """A landscape on which some knobs change nothing: settings with the same rest are one."""
+
+    few: bool = False
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        plain = self.plain(knobs)
+        outcome = super().evaluate(plain)
+        if isinstance(outcome, Failure):
+            return outcome
+        return dataclasses.replace(outcome, program=plain.id)
+
+    def plain(self, knobs: Knobs) -> Knobs:
+        """What of a setting means something."""
+        if self.few:
+            return Knobs(prefetch_depth=knobs.prefetch_depth)
+        return dataclasses.replace(knobs, spill_victim=AUTO, binding=AUTO, split_key=AUTO)
+
+    def program(self, knobs: Knobs) -> str:
+        return self.plain(knobs).id

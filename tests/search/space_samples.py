@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from autoturbo.schedule.knobs import (
     AUTO,
+    Here,
     Knobs,
     SubGraphKnobs,
     Value,
-    knob_specs,
-    subgraph_knob_specs,
+    model_knobs,
+    subgraph_knobs,
 )
 from autoturbo.search.encoding import START, dimension_name
 from autoturbo.search.space import Dimension, Space
@@ -22,23 +23,25 @@ from autoturbo.search.subgraphs import Block
 BATCHES = (AUTO, 4, 2, 1)
 """Of a share of eight."""
 
+HERE = Here(8, 50)
+
 EXTENTS = {0: (8, 4, 2, 1), 1: (7, 7, 7, 7), 2: (12, 12, 12, 12)}
 
 
 def space_of(model: dict[str, tuple[Value, ...]], *blocks: Block) -> Space:
     """A space of some of the model's knobs (choices besides auto) and of blocks."""
-    dimensions = [Dimension(name, (AUTO, *model[name])) for name in knob_specs() if name in model]
+    dimensions = [Dimension(name, (AUTO, *model[name])) for name in model_knobs() if name in model]
     dimensions += [
         Dimension(dimension_name(b, field), (AUTO, *values))
         for b in blocks
         for field, values in b.choices.items()
     ]
-    return Space(tuple(dimensions), 8, 50, blocks)
+    return Space(tuple(dimensions), HERE, blocks)
 
 
 def block(layers: tuple[str, ...] = ("conv1",), **choices: tuple[Value, ...]) -> Block:
     """A block over a tensor of eight samples at most, 7 rows and 12 channels."""
-    ordered = {name: choices[name] for name in subgraph_knob_specs() if name in choices}
+    ordered = {name: choices[name] for name in subgraph_knobs() if name in choices}
     count = len(BATCHES)
     return Block(layers, ordered, {d: sizes[:count] for d, sizes in EXTENTS.items()}, 0, 2)
 
@@ -67,13 +70,13 @@ def small_spaces(draw: st.DrawFn) -> Space:
         blocks.append(block(layers, **{name: _OWN[name] for name in names}))
     kept = {name: _MODEL[name] for name in model}
     space = space_of(kept, *blocks)
-    return space if space.listed else dataclasses.replace(space_of(kept), share=8)
+    return space if space.listed else space_of(kept)
 
 
 def large_space() -> Space:
     """Everything at once: two blocks of every knob."""
     more: dict[str, tuple[Any, ...]] = {
-        name: spec.choices for name, spec in subgraph_knob_specs().items() if spec.choices
+        name: spec.choices for name, spec in subgraph_knobs().items() if spec.choices
     }
     blocks = (
         block(("conv1",), **{**more, **_OWN}),
@@ -110,7 +113,7 @@ def started_space(*, small: bool = False) -> Space:
     dimensions = (
         *plain.dimensions[:model], Dimension(START, (AUTO, 1, 2)), *plain.dimensions[model:],
     )  # fmt: skip
-    return Space(dimensions, 8, 50, (heuristic, first, second), starts)
+    return Space(dimensions, HERE, (heuristic, first, second), starts)
 
 
 def _at(own: SubGraphKnobs, layer: str) -> SubGraphKnobs:

@@ -67,7 +67,7 @@ class Shuffled(InProcessExecutor):
         return [Answer(t.pair, t.number, guarded(self._evaluators[t.pair], t.knobs)) for t in now]
 
 
-def search_of(seed: int, trials: int = 40, round: int = SEARCH.round_trials) -> Search:  # noqa: A002
+def search_of(seed: int, trials: int = 40, round: int = SEARCH.rounds.round_trials) -> Search:  # noqa: A002
     objectives = find_objectives("latency")
     return Search(
         f"pair{seed}", "toy", f"t{seed}", SPACE, objectives, "tpe", seed, trials, round=round
@@ -111,7 +111,7 @@ def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
 def test_rounds_go_where_most_is_expected() -> None:
     loops, campaign = run(InProcessExecutor())
     assert campaign.granted[:3] == [0, 1, 2]  # each is tried before any goes on
-    rounds = 1 + -(-39 // SEARCH.round_trials)
+    rounds = 1 + -(-39 // SEARCH.rounds.round_trials)
     assert sorted(campaign.granted) == sorted([*range(3)] * rounds)
     again, repeated = run(InProcessExecutor())
     assert repeated.granted == campaign.granted
@@ -122,7 +122,7 @@ def test_rounds_go_where_most_is_expected() -> None:
 def test_the_pool_has_work_for_all_workers_and_not_much_more() -> None:
     executor = Shuffled(20, 0)
     run(executor, 6)
-    assert 2 * 20 <= executor.most <= 2 * 20 + SEARCH.round_trials
+    assert 2 * 20 <= executor.most <= 2 * 20 + SEARCH.rounds.round_trials
 
 
 def test_a_search_that_cannot_go_on_leaves_the_others_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -12,23 +11,23 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.predictions import Prediction
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import Screening
 from autoturbo.search.encoding import START, Genes
 from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.group_screening import (
-    CUTTING,
     Changes,
     bases_of,
     begun,
     changes_of,
     composed,
     designs,
-    pairs_of,
     together,
 )
 from autoturbo.search.space import Space
 from autoturbo.search.surrogates.surrogate import ScoredCandidate, idle_trials
 from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
+
+SCREENING = Screening()
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -41,7 +40,7 @@ def none_of(space: Space) -> Genes:
 
 def designed(space: Space, changes: Changes, count: int) -> Genes:
     """Designs where nothing is expected of any choice."""
-    return designs(space, changes, np.zeros(len(changes.points)), count, roomy)
+    return designs(space, changes, np.zeros(len(changes.points)), count, roomy, SCREENING)
 
 
 def roomy(points: Genes) -> NDArray[np.float64]:
@@ -95,73 +94,20 @@ def test_a_change_counts_the_measured_points_that_had_its_choice() -> None:
     assert tried == {(1, 0): 1, (2, 0): 1, (0, 1): 2}
 
 
-@settings(deadline=None, max_examples=25)
-@given(small_spaces(), st.integers(0, 1000))
-def test_pairs_are_all_points_with_two_choices_of_a_block_alone(space: Space, seed: int) -> None:
-    base = space.random(rng(seed), 1)[0]
-    units = np.unique(space.unit_of[space.unit_of > 0])
-    found = pairs_of(space, base, none_of(space), units)
-    mine = {tuple(p): b for p, b in zip(found.points.tolist(), found.blocks.tolist(), strict=True)}
-    expected = set()
-    for unit in units.tolist():
-        own = np.flatnonzero(space.unit_of == unit)
-        if unit != units[0]:
-            own = own[[space.dimensions[at].name.rsplit(":", 1)[1] in CUTTING for at in own]]
-        for one, other in itertools.combinations(own.tolist(), 2):
-            for a, b in itertools.product(range(space.widths[one]), range(space.widths[other])):
-                point = np.where(space.unit_of == unit, 0, base)
-                point[[one, other]] = a, b
-                normal = space.normal(point[None])[0]
-                kept = (normal == point)[space.unit_of != unit].all() and a * b > 0
-                if kept and (normal[[one, other]] == [a, b]).all() and (normal != base).any():
-                    expected.add((*normal.tolist(), unit))
-    assert {(*point, block) for point, block in mine.items()} == expected
-    assert len(mine) == len(found.points)
-    assert found.paired.all()
-
-
-def test_how_a_sub_graph_is_fetched_is_in_pairs_of_the_first_block_only() -> None:
-    one, other = (block((name,), scope=("GB",), prefetch_depth=(2, 4)) for name in ("a", "b"))
-    space = space_of({}, one, other)
-    found = pairs_of(space, np.asarray([0, 1, 0, 1]), none_of(space), np.asarray([2, 1]))
-    assert found.blocks.tolist() == [2, 2]
-    assert found.points.tolist() == [[0, 1, 1, 1], [0, 1, 1, 2]]
-
-
-def test_a_pair_counts_the_measured_points_that_had_both() -> None:
-    space = space_of({}, block(scope=("GB",), cores=(2, 1)))
-    measured = np.asarray([[1, 1], [1, 1], [1, 0], [0, 1], [2, 1]])
-    found = pairs_of(space, np.asarray([0, 0]), measured, np.asarray([1]))
-    tried = {tuple(p): t for p, t in zip(found.points.tolist(), found.tried.tolist(), strict=True)}
-    assert tried == {(1, 1): 2, (2, 1): 1}
-
-
-def test_one_choice_and_two_take_turns_in_designs() -> None:
-    space = space_of({}, block(cores=(2, 1), scope=("GB",)))
-    base = np.asarray([0, 0])
-    single = changes_of(space, base, none_of(space))
-    pairs = pairs_of(space, base, none_of(space), np.asarray([1]))
-    changes = single.joined(pairs)
-    scores = np.asarray([float(sum(point)) for point in changes.points.tolist()])
-    made = [tuple(p) for p in designs(space, changes, scores, 6, roomy).tolist()]
-    assert made == [(1, 0), (1, 1), (0, 1), (2, 1), (2, 0)]
-    assert designs(space, changes, scores, 2, roomy).tolist() == [[1, 0], [1, 1]]
-
-
 def test_blocks_take_turns_in_designs() -> None:
     blocks = [block((name,), cores=(2, 1), scope=("GB",)) for name in ("a", "b", "c")]
     space = space_of({"max_layers": (2,)}, *blocks)
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, none_of(space))
     hopes = np.arange(len(changes.points), dtype=np.float64)
-    made = designs(space, changes, hopes, 6, roomy)
+    made = designs(space, changes, hopes, 6, roomy, SCREENING)
     assert [blocks_moved(space, p, base) for p in made] == [[1, 3], [2]] * 3
-    (one,) = designs(space, changes, hopes, 1, roomy)
+    (one,) = designs(space, changes, hopes, 1, roomy, SCREENING)
     assert blocks_moved(space, one, base) == [1, 3]
     # one block has no neighbour that could be left alone
     alone = space_of({}, block(cores=(2, 1), scope=("GB",)))
     changes = changes_of(alone, np.zeros(2, np.int64), none_of(alone))
-    assert len(alone.distinct(designs(alone, changes, np.arange(3.0), 3, roomy))) == 3
+    assert len(alone.distinct(designs(alone, changes, np.arange(3.0), 3, roomy, SCREENING))) == 3
 
 
 def test_a_change_that_takes_the_room_of_those_before_it_is_left_out_of_a_design() -> None:
@@ -174,9 +120,9 @@ def test_a_change_that_takes_the_room_of_those_before_it_is_left_out_of_a_design
     def crowded(points: Genes) -> NDArray[np.float64]:
         """The first and the third block want the same room."""
         first, third = ((points[:, space.unit_of == b] > 0).any(axis=1) for b in (1, 3))
-        return np.where(first & third, 2.0 * SEARCH.crowded_share, 0.0)
+        return np.where(first & third, 2.0 * SCREENING.crowded_share, 0.0)
 
-    made = designs(space, changes, hopes, 6, crowded)
+    made = designs(space, changes, hopes, 6, crowded, SCREENING)
     assert [blocks_moved(space, p, base) for p in made] == [[1], [2]] * 3
 
 
@@ -207,35 +153,12 @@ def test_what_might_be_best_is_tried_before_what_is_expected_to_be() -> None:
         expected = cost(points) + 1000.0 * has
         return Prediction(expected, expected - 1500.0 * has, list(map(tuple, points.tolist())))
 
-    made = together(space, history, 4, 0, look)
+    made = together(space, history, 4, 0, look, SCREENING)
     first = [point[wanted[0]] == wanted[1] for point in made.tolist()]
     assert any(first)
-    assert not any(p[wanted[0]] == wanted[1] for p in together(space, history, 4, 0, plain(cost)))
-
-
-def paired_costs(space: Space) -> Callable[[Genes], NDArray[np.float64]]:
-    """The last two choices of every block help together and only so."""
-
-    def cost(genes: Genes) -> NDArray[np.float64]:
-        found = np.full(len(genes), 5.0)
-        for unit in np.unique(space.unit_of[space.unit_of > 0]):
-            one, other = np.flatnonzero(space.unit_of == unit)[:2]
-            has = [genes[:, at] == space.widths[at] - 1 for at in (one, other)]
-            found += 0.01 * has[0] + 0.01 * has[1] - 0.1 * (has[0] & has[1])
-        return found
-
-    return cost
-
-
-def test_what_helps_in_twos_only_is_found_before_anything_was_measured() -> None:
-    blocks = (block((f"b{i}",), cores=(2, 1), scope=("GB",)) for i in range(SEARCH.paired_kinds))
-    space = space_of({"batches_per_cluster": (4, 2)}, *blocks)
-    cost = paired_costs(space)
-    base = np.zeros((1, len(space.dimensions)), np.int64)
-    (made,) = begun(space, base, cost, 3)
-    assert cost(made[None])[0] == pytest.approx(5.0 - 0.08 * SEARCH.paired_kinds)
-    batch = propose(space, rng(), [], set(), count=16, advice=Advice(cost))
-    assert tuple(made.tolist()) in batch
+    assert not any(
+        p[wanted[0]] == wanted[1] for p in together(space, history, 4, 0, plain(cost), SCREENING)
+    )
 
 
 def test_starts_come_first_as_they_are() -> None:
@@ -259,8 +182,11 @@ def test_nothing_is_begun_at_places_that_are_expected_to_be_far_behind() -> None
         behind = np.asarray([0.0, 0.1, 0.5])[genes[:, at]]
         return np.asarray(behind - 1e-3 * (genes[:, own] > 0).sum(axis=1), np.float64)
 
-    assert begun(space, points, expected, 5)[:, at].tolist() == [0, 1]
-    assert begun(space, points, expected, 1)[:, at].tolist() == [0, 1]  # starts do not count
+    assert begun(space, points, expected, 5, SCREENING)[:, at].tolist() == [0, 1]
+    assert begun(space, points, expected, 1, SCREENING)[:, at].tolist() == [
+        0,
+        1,
+    ]  # starts do not count
 
 
 def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None:
@@ -276,14 +202,16 @@ def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None
             helped = (genes[:, own] > 0).any(axis=1) & (genes[:, at] != 1)
             return np.asarray(behind - gain * helped, np.float64)
 
-        found: list[list[int]] = begun(space, points, expected, 5)[:, [at, samples]].tolist()
+        found: list[list[int]] = begun(space, points, expected, 5, SCREENING)[
+            :, [at, samples]
+        ].tolist()
         return found
 
     starts = np.zeros((2, len(space.dimensions)), np.int64)
     starts[1, at] = 1
-    near = 2.0 - 0.9 * np.log1p(SEARCH.far_share)
+    near = 2.0 - 0.9 * np.log1p(SCREENING.far_share)
     assert begun_at(starts, near) == [[0, 0]]
-    assert begun_at(starts, 2.0 - 1.1 * np.log1p(SEARCH.far_share)) == []
+    assert begun_at(starts, 2.0 - 1.1 * np.log1p(SCREENING.far_share)) == []
     # what is no start is looked at only where it is near as it is
     other = starts.copy()
     other[0, samples] = 1
@@ -309,10 +237,10 @@ def test_designs_change_blocks_until_each_choice_was_tried_often_enough(space: S
     else:
         pytest.fail("designs never end")
     left = changes_of(space, base, measured)
-    assert (left.tried[left.blocks > 0] >= SEARCH.screened_trials).all()
+    assert (left.tried[left.blocks > 0] >= SCREENING.screened_trials).all()
     # blocks take turns: twice as many as the block with most choices has, not one for each choice
     most = np.bincount(changes.blocks)[1:].max()
-    assert len(measured) <= 1 + 2 * SEARCH.screened_trials * most + 4
+    assert len(measured) <= 1 + 2 * SCREENING.screened_trials * most + 4
 
 
 def test_the_first_designs_change_every_other_block() -> None:
@@ -331,7 +259,7 @@ def test_the_most_promising_come_first_until_they_were_tried_often_enough() -> N
     def made(*tried: tuple[int, int]) -> list[tuple[int, ...]]:
         changes = changes_of(space, base, np.asarray(tried or np.zeros((0, 2)), np.int64))
         hopes = np.asarray([promise[a, b] for a, b in changes.points.tolist()])
-        return [tuple(p) for p in designs(space, changes, hopes, 3, roomy).tolist()]
+        return [tuple(p) for p in designs(space, changes, hopes, 3, roomy, SCREENING).tolist()]
 
     assert made() == made((2, 0)) == [(2, 0), (0, 1), (1, 0)]
     assert made((2, 0), (2, 0)) == [(0, 1), (1, 0)]
@@ -404,17 +332,17 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
 
     def starts(scores: tuple[float, float, float], turn: int) -> list[int]:
         history = [ScoredCandidate(p, s) for p, s in zip(tried, scores, strict=True)]
-        return [int(base[at]) for base in bases_of(space, history, turn)]
+        return [int(base[at]) for base in bases_of(space, history, turn, SCREENING)]
 
-    near, far = 1.0 + 0.9 * SEARCH.far_share, 1.0 + 1.1 * SEARCH.far_share
-    nearer = 1.0 + 0.5 * SEARCH.far_share
+    near, far = 1.0 + 0.9 * SCREENING.far_share, 1.0 + 1.1 * SCREENING.far_share
+    nearer = 1.0 + 0.5 * SCREENING.far_share
     assert [starts((near, 1.0, nearer), turn) for turn in range(3)] == [[1, 2], [1, 0], [1, 2]]
     assert [starts((near, 1.0, far), turn) for turn in range(2)] == [[1, 0], [1, 0]]
     assert starts((far, 1.0, far), 0) == [1]
     # what is to be as much as possible is negative
     assert [starts((-1.0, -2.0, -1.9), turn) for turn in range(2)] == [[1, 2], [1, 2]]
     history = [ScoredCandidate(tried[0], None), ScoredCandidate(tried[1], 2.0)]
-    assert [int(base[at]) for base in bases_of(space, history, 0)] == [1]
+    assert [int(base[at]) for base in bases_of(space, history, 0, SCREENING)] == [1]
 
 
 def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
@@ -430,22 +358,23 @@ def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
         ScoredCandidate(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())
     ]
     places = [(int(p[at]), int(p[samples])) for p in points]
-    nearest = list(dict.fromkeys(places))[: SEARCH.places + 1]
-    assert len(nearest) == SEARCH.places + 1
+    nearest = list(dict.fromkeys(places))[: SCREENING.places + 1]
+    assert len(nearest) == SCREENING.places + 1
 
     def bases(turn: int) -> list[tuple[int, int]]:
-        return [(int(p[at]), int(p[samples])) for p in bases_of(space, history, turn)]
+        return [(int(p[at]), int(p[samples])) for p in bases_of(space, history, turn, SCREENING)]
 
     # the nearest take turns, and those further behind have none
-    found = [bases(turn) for turn in range(SEARCH.places + 1)]
+    found = [bases(turn) for turn in range(SCREENING.places + 1)]
     assert found == [
-        [nearest[0], nearest[1 + turn % SEARCH.places]] for turn in range(SEARCH.places + 1)
+        [nearest[0], nearest[1 + turn % SCREENING.places]] for turn in range(SCREENING.places + 1)
     ]
     best = next(p for p, place in zip(points.tolist(), places, strict=True) if place == nearest[1])
-    assert bases_of(space, history, 0)[1].tolist() == best
+    assert bases_of(space, history, 0, SCREENING)[1].tolist() == best
     # a space without starts is one place
     plain = space_of({"batches_per_cluster": (1, 2, 4)})
-    assert len(bases_of(plain, [ScoredCandidate((0,), 1.0), ScoredCandidate((1,), 1.1)], 0)) == 1
+    history = [ScoredCandidate((0,), 1.0), ScoredCandidate((1,), 1.1)]
+    assert len(bases_of(plain, history, 0, SCREENING)) == 1
 
 
 def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
@@ -463,14 +392,14 @@ def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     assert not {t.genes for t in history} & set(batch)
     moved = [blocks_moved(space, np.asarray(p), best) for p in batch]
     assert len([units for units in moved if units and 0 not in units]) >= 6
-    own = together(space, history, 6, 0, plain(cost))
+    own = together(space, history, 6, 0, plain(cost), SCREENING)
     assert cost(own[:1])[0] < cost(best[None])[0] - 1
 
 
 def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhere() -> None:
     space, cost = started_space(), costs_of(started_space(), 2)
     at = [d.name for d in space.dimensions].index(START)
-    points = space.distinct(space.random(rng(1), 2000))[: SEARCH.alternating_trials + 40]
+    points = space.distinct(space.random(rng(1), 2000))[: SCREENING.alternating_trials + 40]
     scores = 10 * (cost(points) - 1000.0) + 1000.0
     gaining = [
         ScoredCandidate(tuple(points[i].tolist()), float(scores[i])) for i in np.argsort(-scores)
@@ -478,13 +407,17 @@ def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhe
     best = gaining[-1].genes[at]
 
     def starts(past: list[ScoredCandidate], turn: int) -> set[int]:
-        return set(together(space, past, 8, turn, plain(cost))[:, at].tolist())
+        return set(together(space, past, 8, turn, plain(cost), SCREENING)[:, at].tolist())
 
-    early = gaining[-SEARCH.alternating_trials + 1 :]
+    early = gaining[-SCREENING.alternating_trials + 1 :]
     assert any(starts(early, turn) > {best} for turn in range(4))
-    idle = [*early[: -SEARCH.stale_trials - 1], early[-1], *early[-SEARCH.stale_trials : -1]]
+    idle = [*early[: -SCREENING.stale_trials - 1], early[-1], *early[-SCREENING.stale_trials : -1]]
     assert any(starts(idle, turn) > {best} for turn in range(4))
-    stale = [*early[: -SEARCH.stale_trials - 1], early[-1], *early[-SEARCH.stale_trials - 1 : -1]]
+    stale = [
+        *early[: -SCREENING.stale_trials - 1],
+        early[-1],
+        *early[-SCREENING.stale_trials - 1 : -1],
+    ]
     for past in (gaining, stale):
         assert all(starts(past, turn) == {best} for turn in (0, 2, 4))
         assert any(best not in starts(past, turn) for turn in (1, 3, 5, 7))
@@ -499,12 +432,12 @@ def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() 
 
     def moved(idle: int, turn: int) -> list[list[int]]:
         history = [ScoredCandidate(tuple(base.tolist()), 1.0)] * (1 + idle)
-        made = together(space, history, 4, turn, plain(worse))
+        made = together(space, history, 4, turn, plain(worse), SCREENING)
         return [blocks_moved(space, point, base) for point in made]
 
-    other, every = [[1, 3], [2]] * 2, [[1, 2, 3]] * 4
-    assert [moved(2 * SEARCH.stale_trials - 1, turn) for turn in range(4)] == [other] * 4
-    assert [moved(2 * SEARCH.stale_trials, turn) for turn in range(8)] == [
+    other, every = [[1, 3], [2]] * 2, [[1, 2, 3]] * 3  # a block has three choices
+    assert [moved(2 * SCREENING.stale_trials - 1, turn) for turn in range(4)] == [other] * 4
+    assert [moved(2 * SCREENING.stale_trials, turn) for turn in range(8)] == [
         other,
         other,
         every,

@@ -8,7 +8,7 @@ import pytest
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.report.importance import FEWEST, Importance, importance_of
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Here, Knobs, SubGraphKnobs
 from autoturbo.search.encoding import START, Dimension
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
@@ -184,7 +184,7 @@ def test_auto_is_what_the_start_says() -> None:
     elsewhere = Knobs(prefetch_depth=4, overrides=(SubGraphKnobs("conv9", boundary="cut"),))
     dimensions = space_of({"prefetch_depth": (2, 3, 4), "instance_multiplier": (2, 4)}).dimensions
     starts = (Knobs(), elsewhere)
-    space = Space((*dimensions, Dimension(START, (AUTO, 1))), 8, 50, (), starts)
+    space = Space((*dimensions, Dimension(START, (AUTO, 1))), Here(8, 50), (), starts)
     found = importance_of(space, [Trial(0, elsewhere, measurement(1.0))], LATENCY)
     _, depth, start = found.knobs
     assert (start.best, depth.best, depth.border) == (1, AUTO, "greatest")

@@ -14,6 +14,7 @@ from optuna.distributions import (
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.optuna_parameters import OptunaParameters
 
+LEVELS = SEARCH.plain_studies.float_levels
 RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),
     FloatDistribution(1e-6, 1, log=True),
@@ -34,10 +35,7 @@ def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -
         assert type(value) in (int, float, bool, str, type(None))
         (found,) = levels.genes_of({"x": value}) or (None,)
         assert found is not None
-        few = (
-            isinstance(distribution, CategoricalDistribution)
-            or levels.space.size < SEARCH.float_levels
-        )
+        few = isinstance(distribution, CategoricalDistribution) or levels.space.size < LEVELS
         assert found == level or not few
 
 
@@ -45,16 +43,20 @@ def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -
 def test_every_value_has_a_level_that_it_lies_in(value: float) -> None:
     levels = OptunaParameters({"x": FloatDistribution(-1, 3)})
     (level,) = levels.genes_of({"x": value}) or (-1,)
-    assert (
-        level / SEARCH.float_levels * 4 - 1 - 1e-9
-        <= value
-        <= (level + 1) / SEARCH.float_levels * 4 - 1 + 1e-9
-    )
+    assert level / LEVELS * 4 - 1 - 1e-9 <= value <= (level + 1) / LEVELS * 4 - 1 + 1e-9
 
 
 @pytest.mark.parametrize("params", [{}, {"x": 4.0}, {"x": "a"}, {"x": float("nan")}])
 def test_what_is_missing_or_outside_has_none(params: dict[str, object]) -> None:
     assert OptunaParameters({"x": FloatDistribution(-1, 3)}).genes_of(params) is None
+
+
+def test_a_number_outside_is_nearest_to_an_end() -> None:
+    mixed = OptunaParameters({"x": FloatDistribution(-1, 3), "c": CategoricalDistribution((1, 2))})
+    last = LEVELS - 1
+    places = [mixed.nearest_of({"x": x, "c": c}) for x, c in ((4.0, 1), (-9, 2), (3, 2), (0.0, 3))]
+    assert places == [(last, 0), (0, 1), (last, 1), None]
+    assert mixed.nearest_of({"c": 1}) is None
 
 
 def test_a_truth_value_is_no_number() -> None:

@@ -107,7 +107,7 @@ def gap(name: str, seed: int, trials: int) -> float:
 
 def test_it_ends_near_the_exact_optimum_of_a_chain() -> None:
     assert optimum().exact
-    assert optimum().points == small_chain()[2].size > 10_000
+    assert 10_000 < optimum().points <= small_chain()[2].size
     gaps = sorted(gap("cost-model", seed, 64) for seed in SEEDS)
     assert gaps[0] >= 0
     assert sum(found < 0.01 for found in gaps) >= 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 import sys
@@ -19,10 +20,11 @@ from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import CostModelSampler, make_sampler
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Evolution
 from autoturbo.search.evolution import Advice, fresh_points, propose
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.samplers import _scores, check_sampler
+from autoturbo.search.optuna_trials import scores_of
+from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
 from autoturbo.search.surrogates.surrogate import ChoiceSurrogate, ScoredCandidate
@@ -116,7 +118,7 @@ def test_parameters_of_all_kinds_and_conditional_ones() -> None:
 
 
 @pytest.mark.full
-def test_failed_pruned_and_infinite_trials_teach_where_not_to_look() -> None:
+def test_failed_pruned_and_infinite_trials_do_not_stop_the_search() -> None:
     def walled(trial: optuna.Trial) -> float:
         value = bowl(trial)
         if trial.params["x0"] < 3:
@@ -129,9 +131,9 @@ def test_failed_pruned_and_infinite_trials_teach_where_not_to_look() -> None:
 
     study = optuna.create_study(sampler=CostModelSampler(0))
     study.optimize(walled, 80, catch=ValueError)
-    late = study.trials[40:]
-    assert sum(t.state == optuna.trial.TrialState.COMPLETE for t in late) > 25
-    assert study.best_value <= 5
+    states = {trial.state for trial in study.trials}
+    assert len(states) == 3
+    assert study.best_value <= 1  # at random 2 to 13, over twenty seeds
 
 
 def test_several_threads_do_not_repeat_each_other() -> None:
@@ -332,12 +334,12 @@ def test_ours_is_advised_on_each_of_several_objectives() -> None:
 def test_a_percent_of_each_objective_counts_alike(scale: float) -> None:
     told = [(1.0, 2 * scale), (2.0, scale), (1.1, 1.1 * scale), (1e6, scale), None]
     directions = [StudyDirection.MINIMIZE] * 2
-    scores = _scores(told, directions, np.asarray([0.5, 0.5]))
+    scores = scores_of(told, directions, np.asarray([0.5, 0.5]))
     assert scores[4] is None
     known = [score for score in scores if score is not None]
     assert known.index(min(known)) == 2
     assert known[0] == pytest.approx(known[1])
-    signed = _scores([(-1.0, 1.0), (2.0, -3.0), (0.0, 0.0)], directions, np.asarray([0.9, 0.1]))
+    signed = scores_of([(-1.0, 1.0), (2.0, -3.0), (0.0, 0.0)], directions, np.asarray([0.9, 0.1]))
     assert signed.index(min(s for s in signed if s is not None)) == 0
 
 
@@ -373,30 +375,18 @@ def test_proposals_are_new_and_follow_from_seed_and_history(tried: int) -> None:
     assert not set(proposed(1)) & {t.genes for t in past}
 
 
-def test_a_dearer_model_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(SEARCH), "reranked", 10)
+def test_a_dearer_model_has_a_say() -> None:
+    constants = dataclasses.replace(SEARCH, evolution=Evolution(reranked=10))
     asked: list[int] = []
 
     def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
         asked.append(len(genes))
 
     rng = np.random.default_rng(0)
-    propose(toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank))
+    propose(
+        toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank), constants=constants
+    )
     assert asked == [10]
-
-
-def test_a_prior_finds_changes_that_help_together_only() -> None:
-    """Three choices, of which each helps only where the ones before are made."""
-    space = toy_space()
-    wanted = [int(width) - 1 for width in space.widths[:3]]
-
-    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
-        made = genes[:, :3] == wanted
-        return 3.0 - np.cumprod(made, axis=1).sum(axis=1)
-
-    rng = np.random.default_rng(0)
-    batch = propose(space, rng, [], set(), count=16, advice=Advice(rerank))
-    assert list(batch[0][:3]) == wanted
 
 
 def test_the_quick_model_knows_walls() -> None:
@@ -420,7 +410,8 @@ def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
     moved = genes.copy()
     moved[:, -1] = 1
     assert model.predict(genes).tolist() == model.predict(moved).tolist()
-    same = ChoiceSurrogate.of(space, [past[0]] * 9)  # a study may hold a point several times
+    measured = next(tried for tried in past if tried.score is not None)
+    same = ChoiceSurrogate.of(space, [measured] * 9)  # a study may hold a point several times
     assert same is not None
     assert len(set(same.predict(genes).tolist())) == 1
 

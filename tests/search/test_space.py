@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph, Tensor
-from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
+from autoturbo.schedule.knobs import AUTO, Here, Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space, batch_share
 from tests.search.search_doubles import small_space, toy_graph, toy_space, toy_target
@@ -26,7 +26,7 @@ def by_name(space: Space) -> dict[str, Dimension]:
 
 def test_every_dimension_is_a_knob_with_auto_first() -> None:
     for dimension in SPACE.dimensions:
-        assert dimension.name in knob_specs()
+        assert dimension.name in model_knobs()
         assert dimension.choices[0] == AUTO
         assert len(dimension.choices) == len(set(dimension.choices)) > 1
 
@@ -57,7 +57,7 @@ def test_samples_that_cannot_be_told_apart_are_not_shared_out() -> None:
 
 def test_limits_above_the_model_s_layers_are_left_out() -> None:
     assert "max_layers" not in by_name(SPACE)  # the toy has no layers
-    space = dataclasses.replace(SPACE, layers=10)
+    space = dataclasses.replace(SPACE, here=Here(layers=10))
     assert space.canonical(Knobs(max_layers=16)) == Knobs()
     assert space.canonical(Knobs(max_layers=8)) == Knobs(max_layers=8)
 
@@ -135,7 +135,7 @@ def test_random_points_cover_the_choices() -> None:
 
 def test_points_as_numbers_put_auto_where_its_meaning_is() -> None:
     dimension = Dimension("recompute_limit", (AUTO, 1.0, 1.5, 2.0))
-    space = Space((dimension, Dimension("batches_per_cluster", (AUTO, 8, 4))), share=16)
+    space = Space((dimension, Dimension("batches_per_cluster", (AUTO, 8, 4))), here=Here(16))
     rows = space.features(np.asarray([[0, 0], [1, 1], [2, 2]]))
     assert rows[1, 0] < rows[0, 0] < rows[2, 0]  # 1.0 < 1.25 < 1.5
     assert rows[:, 1].tolist() == [4.0, 3.0, 2.0]

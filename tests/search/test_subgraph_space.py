@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.evolution import fresh_points, propose
@@ -56,20 +55,6 @@ def test_the_size_is_the_number_of_different_points(space: Space) -> None:
     assert len({space.knobs_of(point).id for point in points}) == space.size
 
 
-@settings(max_examples=20, deadline=None)
-@given(small_spaces())
-def test_sizes_of_blocks_are_what_one_block_has_at_the_model_s_defaults(space: Space) -> None:
-    points = space.everything()
-    own = np.asarray([d.name.startswith("subgraph:") for d in space.dimensions])
-    alone = points[(points[:, ~own] == 0).all(axis=1)]
-    for position, each in enumerate(space.blocks):
-        names = {dimension_name(each, field) for field in each.choices}
-        mine = [i for i, d in enumerate(space.dimensions) if d.name in names]
-        different = len(np.unique(alone[:, mine], axis=0))
-        assert space.conditions.block_sizes[position] == different
-    assert space.conditions.model_size == math.prod(space.widths[~own])
-
-
 @settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_one_form_is_stable_and_agrees_with_that_of_settings(seed: int) -> None:
@@ -101,25 +86,6 @@ def test_mutants_differ_from_their_parents_and_are_in_one_form(seed: int, rate: 
     assert (mutants != parents).any(axis=1).all()
     assert (LARGE.normal(mutants) == mutants).all()
     assert ((mutants >= 0) & (mutants < LARGE.widths)).all()
-
-
-@settings(max_examples=30, deadline=None)
-@given(SEEDS)
-def test_children_have_each_block_from_one_parent(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    first, second = LARGE.normal(raw(LARGE, seed)), LARGE.normal(raw(LARGE, seed + 1))
-    second[:, :7] = first[:, :7]  # the model's choices alike: nothing of a block loses its meaning
-    second, first = LARGE.normal(second), LARGE.normal(first)
-    children = LARGE.cross(rng, first, second)
-    assert (LARGE.normal(children) == children).all()
-    start = 7
-    assert LARGE.dimensions[start].name.startswith("subgraph:conv1:")
-    for each in LARGE.blocks:
-        mine = slice(start, start + len(each.choices))
-        from_first = (children[:, mine] == first[:, mine]).all(axis=1)
-        from_second = (children[:, mine] == second[:, mine]).all(axis=1)
-        assert (from_first | from_second).all()
-        start = mine.stop
 
 
 def test_random_points_leave_most_choices_alone_and_reach_all_of_them() -> None:
@@ -276,7 +242,7 @@ def test_a_model_without_layers_has_no_sub_graphs() -> None:
 
 def test_every_knob_of_sub_graphs_is_described_once() -> None:
     rows = {row["knob"]: row for row in LARGE.describe_subgraphs()}
-    assert list(rows) == [name for name in subgraph_knob_specs() if name != "core_parallel_dim"]
+    assert list(rows) == [name for name in subgraph_knobs() if name != "core_parallel_dim"]
     assert rows["factor"]["choices"] == [AUTO, 1, 2, 3, 4, 7]
     assert all(row["kinds"] == 2 and row["choices"][0] == AUTO for row in rows.values())
     assert all(not row["knob"].startswith("subgraph:") for row in LARGE.describe())

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import autoturbo
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, MOST_PARTS, RAGGED, Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.overrides import resolve
 from autoturbo.schedule.pipeline import ModelScheduler, plan
-from autoturbo.search.constants import SEARCH
 from autoturbo.search.space import Space
-from autoturbo.search.subgraphs import RAGGED, blocks_of
+from autoturbo.search.subgraphs import blocks_of
 from autoturbo.simulate.plan import COLUMNS, KernelStatistics
 
 STCP920 = load_target("stcp920")
@@ -88,7 +87,7 @@ def test_values_of_resnet_s_first_stage() -> None:
     factors = first.choices["factor"]
     assert factors[0] == 1
     assert {2, 4, 7, 8, 14, 16, 28, 32, 64} <= set(factors)
-    assert max(map(int, factors)) == SEARCH.most_parts
+    assert max(map(int, factors)) == MOST_PARTS
     rest = {f for f in map(int, factors) if all(n % f for n in (16, 28, 512))}
     assert rest <= set(RAGGED)
     assert first.choices["cores"] == (4, 2, 1)

@@ -17,7 +17,7 @@ from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instru
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import Knobs, knob_specs
+from autoturbo.schedule.knobs import Knobs, model_knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import STREAM_COLUMNS
 from autoturbo.schedule.schedule import Schedule
@@ -152,6 +152,6 @@ def one_core(kib: float, share: float = 0.25, gb: int = 0) -> Target:
 @st.composite
 def settings_of_knobs(draw: st.DrawFn) -> Knobs:
     """A few knobs away from the published heuristic."""
-    specs = {name: spec for name, spec in knob_specs().items() if spec.choices}
+    specs = {name: spec for name, spec in model_knobs().items() if spec.choices}
     names = draw(st.lists(st.sampled_from(sorted(specs)), max_size=4, unique=True))
     return Knobs.from_dict({name: draw(st.sampled_from(specs[name].choices)) for name in names})

@@ -20,7 +20,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, fitting
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.simulate.breakdown.attribution import LIMITS, Limit, kernel_shares, later
 from autoturbo.simulate.breakdown.shares import schedule_shares
@@ -236,7 +236,7 @@ def test_shares_of_random_networks_add_up(
     graph: Graph, target: Target, split: str, scope: str, samples: int | str
 ) -> None:
     knobs = Knobs(cluster_partitioning=split, output_scope=scope, batches_per_cluster=samples)
-    holds(Evaluator(graph, target, "float16"), knobs)
+    holds(Evaluator(graph, target, "float16"), fitting(knobs, target))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, fitting
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.simulate.bound import compulsory_bytes, lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
@@ -43,7 +43,7 @@ def sound(found: Measurement, target: Target) -> None:
 
 def judge(model_scheduler: Evaluator, knobs: Knobs) -> None:
     """A measurement is sound, a failure is an overflow of DDR."""
-    found = model_scheduler.evaluate(knobs)
+    found = model_scheduler.evaluate(fitting(knobs, model_scheduler.model_scheduler.target))
     if isinstance(found, Failure):
         assert found.reason == "DDR"
         assert found.demand is not None

@@ -17,10 +17,12 @@ from autoturbo.tuning.calibration import (
     calibrate,
     fit,
     folds_of,
+    judged,
     parameters_of,
     with_values,
 )
 from autoturbo.tuning.measured_table import MeasuredTable, ProductCase
+from autoturbo.tuning.regimes import REGIME, RegimeErrors, uncovered
 
 EDGE = load_target("examples/targets/edge.yaml")
 SHAPES = (
@@ -84,6 +86,67 @@ def test_shapes_are_held_out_whole(machine: Target) -> None:
     assert sorted(index for fold in folds for index in fold) == list(range(len(cases)))
     owners = [{cases[index].group for index in fold} for fold in folds]
     assert sum(map(len, owners)) == len(SHAPES)
+
+
+def test_every_part_held_out_has_short_and_long_kernels() -> None:
+    cases = [case(shape, (position + 1) * 1e-6) for position, shape in enumerate(SHAPES)]
+    for fold in folds_of(cases, 4):
+        times = [cases[index].seconds for index in fold]
+        assert min(times) <= 4e-6
+        assert max(times) >= 9e-6
+
+
+def test_errors_are_told_by_the_length_of_kernels() -> None:
+    cases = [
+        case(shape, seconds) for shape, seconds in zip(SHAPES, (1e-6, 2e-6, 9e-6), strict=False)
+    ]
+    found = RegimeErrors.of([1.1e-6, 1.4e-6, 9.9e-6], cases, 5e-6)
+    assert found.below == pytest.approx(0.2)
+    assert found.above == pytest.approx(0.1)
+    assert found.rows_below == 2
+    assert found.line(3) == "below 5 us: 20.0% (2 rows), from 5 us on: 10.0% (1 rows)"
+    assert RegimeErrors.of([1.1e-6], cases[:1], 5e-6).above is None
+
+
+def test_held_out_errors_are_told_by_regime(machine: Target) -> None:
+    cases = measured(machine)
+    found = calibrate(EDGE, cases, parameters_of(EDGE, NAMES), starts=1)
+    below = sum(one.seconds < REGIME for one in cases)
+    assert 0 < below < len(cases)
+    assert found.regimes.rows_below == below
+    known = calibrated_target(found, table_of(cases)).calibration
+    assert known is not None
+    assert (known.regime, known.rows_below) == (REGIME, below)
+    assert known.error_below == pytest.approx(found.regimes.below, rel=1e-2)
+    assert known.error_above == pytest.approx(found.regimes.above, rel=1e-2)
+
+
+def test_figures_as_they_are_are_judged_without_a_fit(machine: Target) -> None:
+    cases = measured(machine, noise=0.0)
+    found = judged(machine, cases)
+    assert found.fit.target == machine
+    assert found.after == pytest.approx(0, abs=1e-12)
+    assert judged(EDGE, cases).after == calibrate(EDGE, cases, [], starts=1).before
+
+
+def test_what_a_table_lacks_is_one_line() -> None:
+    short, other = (case(shape, 1e-6) for shape in SHAPES[:2])
+    long, longer = (case(shape, 1e-3) for shape in SHAPES[2:4])
+    assert uncovered([short, other, long, longer], REGIME) == ""
+    assert uncovered([long, longer], REGIME) == (
+        "no row has kernels below 40 us, so their error is not known: measure some"
+    )
+    assert uncovered([short, other, long], REGIME) == (
+        "rows with kernels of 40 us and more are of one shape, which no other judges: measure more"
+    )
+
+
+def test_a_ramp_of_zero_is_fitted_only_by_its_name() -> None:
+    name = "overheads.kernel_ramp_us"
+    assert name not in [one.name for one in parameters_of(EDGE)]
+    assert [one.name for one in parameters_of(EDGE, (name,))] == [name]
+    ramped = with_values(EDGE, {named(name): 3.0})
+    assert name in [one.name for one in parameters_of(ramped)]
 
 
 def table_of(cases: list[ProductCase]) -> MeasuredTable:

@@ -20,7 +20,7 @@ DATA_SHEET = load_target(TARGET)
 
 
 def cases(folder: Path) -> tuple[Case, ...]:
-    convert(TABLE, folder / "board.csv", untuned=False)
+    convert((TABLE,), folder / "board.csv", untuned=False)
     return read_table(folder / "board.csv", DATA_SHEET, load_model).cases
 
 
@@ -38,7 +38,7 @@ def naive() -> Target:
         transfer=replace(t.transfer, bandwidth=32e9, latency=0.0),
         dma=replace(t.dma, latency=0.0),
         ddr=replace(t.ddr, latency=0.0, efficiency=1.0),
-        overheads=replace(t.overheads, kernel_launch=0.0, barrier=0.0),
+        overheads=replace(t.overheads, kernel_launch=0.0, barrier=0.0, kernel_ramp=0.0),
     )
 
 

@@ -73,7 +73,9 @@ def test_many_random_schedules_have_no_findings(
 
 
 def _has_no_findings(graph: Graph, machine: Target, data: st.DataObject) -> None:
-    schedule = build_schedule(ModelScheduler(graph, machine, "float16"), data.draw(settings_of()))
+    schedule = build_schedule(
+        ModelScheduler(graph, machine, "float16"), data.draw(settings_of(on=machine))
+    )
     assert check_regions(schedule) == ()
     assert check_memory(schedule) == ()
 

@@ -326,7 +326,7 @@ def test_many_random_networks_on_random_targets_agree(
 
 def _agrees(tmp_path: Path, net: Net, on: Target, split: str | None, data: st.DataObject) -> None:
     names = [node.name for node in net.nodes]
-    knobs = data.draw(settings_of(names, 1, split))
+    knobs = data.draw(settings_of(names, 1, split, on))
     try:
         schedule, path = scheduled(net, tmp_path, knobs, on)
     except KnobsError:

@@ -204,7 +204,7 @@ def _drawn(data: st.DataObject, folder: Path) -> None:
     split = data.draw(st.sampled_from(SPLITS))
     share = model_scheduler.share(split=split)
     names = [layer.name for layer in model_scheduler.context(share.batches).layers]
-    knobs = data.draw(settings_of(names, share.samples, split))
+    knobs = data.draw(settings_of(names, share.samples, split, model_scheduler.target))
     try:
         schedule = build_schedule(model_scheduler, knobs)
     except KnobsError:

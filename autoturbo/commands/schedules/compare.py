@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired
 
@@ -23,7 +23,7 @@ from autoturbo.commands.scheduling import best_of_database, measured_schedule, w
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph, UncountedJson
-from autoturbo.registry import Printer
+from autoturbo.registry import HEURISTIC, PUBLISHED, Printer
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
@@ -32,14 +32,25 @@ from autoturbo.report.lines import (
     mixed_samples,
     mixed_sentence,
 )
-from autoturbo.report.units import count, duration, origin_of, percent, ratio, size, versus
+from autoturbo.report.units import (
+    count,
+    duration,
+    figures_of,
+    percent,
+    range_sentence,
+    ratio,
+    size,
+    versus,
+)
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
 from autoturbo.simulate.measurement import (
     FailedJson,
     Failure,
+    LatencyRange,
     Measurement,
     MeasurementJson,
     Outcome,
+    RangeJson,
 )
 
 if TYPE_CHECKING:
@@ -74,8 +85,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     )
     console.emit({**found.as_json(), **notes})
     if not console.json:
-        console.answer(f"{pair}, {found.dtype} ({origin_of(pair.measurer)})")
+        console.answer(f"{pair}, {found.dtype} ({figures_of(pair.measurer, found.known_error)})")
         console.compare(found.outcomes, REFERENCE)
+        for name, span in found.ranges.items():
+            said = range_sentence(_latency(found.outcomes[name]), span)
+            console.answer(f"{HEURISTIC if name == PUBLISHED else name}: {said}")
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
     if found.recorded is not None:
@@ -109,6 +123,8 @@ class CompareLine(ModelNotes):
     incomplete: NotRequired[UncountedJson | None]
     schedulers: dict[str, MeasurementJson | FailedJson | UnitsJson]
     tuned_recorded_s: NotRequired[Duration]
+    known_error: Real | None
+    latency_range: dict[str, RangeJson]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -124,6 +140,9 @@ class Comparison:
         mixed_samples: Why samples cannot be told apart, or None.
         recorded: Seconds that the database says of the tuned schedule, where measuring it now gives
             something else; else None.
+        known_error: Relative error of the target's simulated times; None where nobody compared
+            them with measured ones.
+        ranges: Of the heuristic, where its latency depends on what is not published of the target.
     """
 
     model: str
@@ -132,12 +151,16 @@ class Comparison:
     outcomes: Mapping[str, Outcome]
     mixed_samples: MixedSamples | None = None
     recorded: float | None = None
+    known_error: float | None = None
+    ranges: Mapping[str, LatencyRange] = field(default_factory=dict)
 
     def as_json(self) -> CompareLine:
         """Return the line of ``compare --json``."""
         line: CompareLine = {
             "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
             "schedulers": {name: _as_json(one) for name, one in self.outcomes.items()},
+            "known_error": self.known_error,
+            "latency_range": {name: span.as_json() for name, span in self.ranges.items()},
         }  # fmt: skip
         if self.recorded is not None:
             line["tuned_recorded_s"] = self.recorded
@@ -185,8 +208,10 @@ def compare(
     """
     from autoturbo.baselines.dlfusion import dlfusion_outcome
     from autoturbo.database.checking import simulated_otherwise
+    from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
     from autoturbo.search.executors.processes import evaluator_by
+    from autoturbo.simulate.unpublished import simulated_range
 
     chosen = dtype or target.default_dtype
     evaluator = evaluator_by(measurer, model, target, chosen)
@@ -202,7 +227,13 @@ def compare(
             told = tuned.measurement.latency
     ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
     mixed = mixed_samples(model, {target.name: target.clusters})
-    return Comparison(model.name, target.name, chosen, ordered, mixed, told)
+    ranges = {}
+    if isinstance(published := outcomes[PUBLISHED], Measurement):
+        schedule, _ = evaluator.scheduler(PUBLISHED)
+        if span := simulated_range(schedule, measurer, published.latency):
+            ranges[PUBLISHED] = span
+    error = known_error(target)
+    return Comparison(model.name, target.name, chosen, ordered, mixed, told, error, ranges)
 
 
 def _measured(evaluator: Evaluator, name: str) -> Outcome:
@@ -241,11 +272,12 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
         "incomplete": None if missing is None else missing.as_dict(),
         "model": pair.model.name, "target": pair.target.name,
         "mixed_samples": None,  # units share out operators, not samples
+        "known_error": None, "latency_range": {},
         "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
     }  # fmt: skip
     console.emit({**line, **notes})
     if not console.json:
-        console.answer(f"{pair}, {pair.dtype} ({origin_of(pair.measurer)})")
+        console.answer(f"{pair}, {pair.dtype} ({figures_of(pair.measurer, None)})")
         _show(outcomes, console)
         if missing is not None:
             console.answer(missing.sentence)

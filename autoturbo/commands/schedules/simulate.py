@@ -21,8 +21,9 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import add_schedule_options, chosen_schedule, required
 from autoturbo.config import TuneConfig
-from autoturbo.report.units import origin_of
-from autoturbo.simulate.measurement import Counters, MeasurementJson, Outcome
+from autoturbo.report.units import figures_of, range_sentence
+from autoturbo.schema import Real
+from autoturbo.simulate.measurement import Counters, MeasurementJson, Outcome, RangeJson
 
 if TYPE_CHECKING:
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
@@ -38,6 +39,8 @@ class SimulateLine(MeasurementJson, ModelNotes):
 
     scheduler: str
     counters: Counters
+    known_error: Real | None
+    latency_range: RangeJson | None
 
 
 def add_arguments(parser: Parser) -> None:
@@ -50,17 +53,27 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure and print."""
+    from autoturbo.hardware import known_error
+    from autoturbo.simulate.unpublished import simulated_range
+
     pair = load_any_pair(options)
     notes = tell_notes(pair.model, console)
     evaluator = pair.evaluator()
     name, schedule, _ = chosen_schedule(options, pair, evaluator)
     measurement = required(_measured(evaluator, schedule), f"{pair}: {name}")
     counters = measurement.counters()
-    line: SimulateLine = {**measurement.as_json(), "scheduler": name, "counters": counters, **notes}
+    error = known_error(pair.target, measurement.kernel_seconds)
+    found = simulated_range(schedule, pair.measurer, measurement.latency)
+    line: SimulateLine = {
+        **measurement.as_json(), "scheduler": name, "counters": counters, "known_error": error,
+        "latency_range": found.as_json() if found else None, **notes,
+    }  # fmt: skip
     console.emit(line)
     if not console.json:
-        console.answer(f"{pair}, {pair.dtype}: {name} ({origin_of(pair.measurer)})")
+        console.answer(f"{pair}, {pair.dtype}: {name} ({figures_of(pair.measurer, error)})")
     console.compare({name: measurement})
+    if said := range_sentence(measurement.latency, found):
+        console.answer(said)
     return 0
 
 

@@ -233,6 +233,8 @@ def _check(options: argparse.Namespace) -> None:
         raise wrong("--target", "'host' is measured, and goes with no other target", hint)
     if options.output is not None and len(set(options.models)) > 1:
         raise wrong("--output", "several models would be written to one file", "leave it out")
+    if options.seeds > 1:
+        raise wrong("--seeds", "means nothing for --target host", "leave it out")
     for config in (TuneConfig, ExecutionConfig):
         for name, declared in options_of(config).items():
             flag = flag_of(declared)

@@ -28,7 +28,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ExplainedHost
-from autoturbo.report.units import duration, origin_of, percent, ratio
+from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
 
@@ -190,10 +190,14 @@ def _space(run: StoredRun) -> Space:
 def _print(
     info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
 ) -> None:
+    from autoturbo.tuning.keys import recorded_error
+
     console.answer(f"run {info.id}: {info.model} @ {info.target}, objective {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     if info.best_latency is not None:
         console.answer(_handed_out(info, info.best_latency))
+        if (measurer := info.settings.get("measurer", SIMULATOR)) == SIMULATOR:
+            console.answer(figures_of(measurer, recorded_error(info), info.gain()))
     if bounds is not None:
         _print_bounds(bounds, console)
         console.say()

@@ -22,7 +22,8 @@ EXAMPLE = "autoturbo runs"
 RunJson = TypedDict("RunJson", {
     "run": str, "model": str, "target": str, "batch": Natural, "dtype": Dtype,
     "state": Annotated[str, Choice(of=("running", "killed", "done", "interrupted", "failed"))],
-    "created": Moment, "trials": Natural, "budget": Natural | None, "seed": Natural | None,
+    "created": Moment, "trials": Natural, "settings_tried": Natural,
+    "budget": Natural | None, "seed": Natural | None,
     "default_s": Real | None, "best_s": Real | None, "best_trial": Natural | None,
     "refused": list[RefusedJson],
 })  # fmt: skip
@@ -65,7 +66,7 @@ def as_json(info: RunInfo, state: str) -> RunJson:
     return {
         "run": info.id, "model": info.model, "target": info.target, "batch": info.batch,
         "dtype": info.key.dtype, "state": state, "created": info.created,
-        "trials": info.trials, "budget": info.asked.get("trials"),
+        "trials": info.schedules, "settings_tried": info.trials, "budget": info.asked.get("trials"),
         "seed": info.settings.get("seed"), "default_s": info.default_latency,
         "best_s": info.best_latency, "best_trial": info.best_trial,
         "refused": refused_json(info.refused),
@@ -73,9 +74,9 @@ def as_json(info: RunInfo, state: str) -> RunJson:
 
 
 def budget(info: RunInfo) -> str:
-    """Return the trials made, of those asked for."""
-    total = info.asked.get("trials")
-    return str(info.trials) if total is None else f"{info.trials}/{total}"
+    """Return the schedules measured, of those asked for; until the end the settings."""
+    total, made = info.asked.get("trials"), info.schedules
+    return str(made) if total is None else f"{made}/{total}"
 
 
 def _row(info: RunInfo, state: str) -> tuple[str, ...]:

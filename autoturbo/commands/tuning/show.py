@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +22,14 @@ from autoturbo.report.lines import (
     failed_sentence,
     gain_sentence,
     held,
+    pinned_by_you,
     refuted_sentence,
     sharing,
     unsure,
 )
-from autoturbo.report.units import origin_of
+from autoturbo.report.units import figures_of
 from autoturbo.schedule.knobs import Knobs, KnobsJson
+from autoturbo.schedule.knobs.pins import Pins, flat
 from autoturbo.schema import Natural
 from autoturbo.simulate.measurement import Failure, Measurement, MeasurementJson, Outcome
 
@@ -85,6 +88,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def fixing(knobs: Knobs) -> str:
+    """Return the flags by which another search has the same setting; empty for the heuristic's."""
+    if knobs.units is not None or knobs.host is not None:
+        return ""
+    return " ".join(f"--fix {shlex.quote(word)}" for word in Pins(flat(knobs)).words())
+
+
 def knob_lines(knobs: Knobs) -> list[str]:
     """Return the knobs of a candidate as lines: the model's, then each kind of sub-graph's."""
     values = {**knobs.as_dict()}
@@ -105,7 +115,7 @@ def _failures(run: StoredRun) -> Counter[str]:
 
 
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
-    from autoturbo.tuning.keys import measurer_of
+    from autoturbo.tuning.keys import measurer_of, recorded_error
 
     info = run.info
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
@@ -113,7 +123,7 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
     failures = _failures(run)
     reasons = ", ".join(f"{reason} {number}" for reason, number in failures.most_common())
     failed = f"{failures.total()} failed ({reasons})" if failures else "none failed"
-    origin = origin_of(measurer_of(info))
+    origin = figures_of(measurer_of(info), recorded_error(info), info.gain())
     console.answer(f"{run.state}, {budget(info)} trials ({origin}), {failed}")
     console.compare(outcomes, "default", unsure(info))
     for refused in info.refused:
@@ -127,6 +137,8 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
         console.answer(f"knobs of trial {best.number}:")
         for text in knob_lines(best.knobs):
             console.answer(f"  {text}")
+        if flags := fixing(best.knobs):
+            console.answer(f"to fix it: {flags}")
     for key, values in {"settings": info.settings, "versions": info.versions}.items():
         console.detail(f"{key}:")
         for line in _detailed(values):
@@ -154,6 +166,7 @@ def _handed_out(run: StoredRun) -> dict[str, str]:
     return {
         "handed out": f"trial {handed.trial}"
         + (f", before the last {since} trials" if since else ""),
+        "pinned": pinned_by_you(run.info.settings),
         "gain": gain_sentence(run.info),
         "not confirmed": handed.doubt,
         "looked better once, and not when measured again": refuted_sentence(handed.race),

@@ -59,7 +59,7 @@ KindJson = TypedDict("KindJson", {
 
 
 class SpaceLine(ModelNotes):
-    """The knobs that a search would try; sizes are exact, however large."""
+    """The knobs that a search would try; sizes are at most so many."""
 
     model: str
     target: str
@@ -172,13 +172,14 @@ def _print(pair: Pair[Target], space: Space, console: Console) -> None:
         console.say(f"own knobs of {_kinds(space)}:")
         console.say()
         console.show(definitions(_own_entry(row, kinds) for row in own))
-    sizes = space.conditions
+    sizes = space.as_json()
     console.say()
-    console.answer(f"{pair}: {len(knobs)} knobs, {many(sizes.model_size)} settings")
+    console.answer(f"{pair}: {len(knobs)} knobs, {many(sizes['model_size'])} settings")
     if own:
-        between = " to ".join(dict.fromkeys(many(f(sizes.block_sizes)) for f in (min, max)))
+        of_kinds = [kind["size"] for kind in sizes["subgraphs"]]
+        between = " to ".join(dict.fromkeys(many(f(of_kinds)) for f in (min, max)))
         console.answer(f"{_kinds(space)}: {len(own)} knobs, {between} settings")
-        console.answer(f"all together: {many(space.size)} settings")
+        console.answer(f"all together: at most {many(space.size)} settings")
 
 
 def _kinds(space: Space) -> str:

@@ -31,7 +31,7 @@ from autoturbo.commands.tuning.tune import check_places
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs
-from autoturbo.report.units import clock, origin_of
+from autoturbo.report.units import clock, figures_of
 from autoturbo.schema import DeferredType
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Check everything, then tune, print and write."""
+    from autoturbo.hardware import known_error
     from autoturbo.hardware.grid import axes_of, grid_of
     from autoturbo.tuning.sweeping import sweep
 
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     budget = f"{clock(config.time_budget)} of time" if config.time_budget else ""
     each = f"{config.total} trials each" if config.total else ""
     how = ", ".join(part for part in (each, budget) if part)
-    origin = origin_of(config.resolved(pair.target).measurer)
+    origin = figures_of(config.resolved(pair.target).measurer, known_error(pair.target))
     told = f"{pair}, {pair.dtype}: {len(grid)} targets, {how}, seed {config.seed} ({origin})"
     console.say(told)
     notes = tell_notes(pair.model, console)

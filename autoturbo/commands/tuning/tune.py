@@ -27,7 +27,7 @@ from autoturbo.commands.loading import (
     load_pairs,
     outputs_of,
 )
-from autoturbo.commands.parser import Parser, command_line, wrong
+from autoturbo.commands.parser import Parser, command_line, whole_number, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json, require_runtime
 from autoturbo.commands.tuning.bench import TunedHost, tune_on_host
@@ -43,24 +43,28 @@ from autoturbo.report.lines import (
     gain_sentence,
     mixed_samples,
     mixed_sentence,
+    pinned_by_you,
     sharing,
     unsure,
 )
 from autoturbo.report.units import (
-    beyond_error,
     clock,
     duration,
+    figures_of,
     is_doubted,
-    origin_of,
     percent,
+    range_sentence,
     ratio,
+    schedules,
 )
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
-from autoturbo.simulate.measurement import Measurement, MeasurementJson
+from autoturbo.simulate.measurement import Measurement, MeasurementJson, RangeJson
+from autoturbo.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
+    from autoturbo.tuning.repeats import Repeats, Spread
     from autoturbo.tuning.result import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
@@ -78,10 +82,15 @@ class FrontPoint(MeasurementJson):
 
 
 class ConfidenceJson(TypedDict):
-    """How sure the gain over the published heuristic is, where measurements vary."""
+    """How sure the gain over the published heuristic is, where measurements vary.
+
+    Only gains that show are stated, so a small one is too high in the mean: ``gain_corrected`` is
+    what it is likeliest to be (null where none is demonstrated, and on this computer).
+    """
 
     demonstrated: Bool
     gain: Real
+    gain_corrected: Real | None
     gain_low: Real | None
     gain_high: Real | None
     confidence: Real
@@ -90,14 +99,68 @@ class ConfidenceJson(TypedDict):
 
 def confidence_json(info: RunInfo) -> ConfidenceJson | None:
     """Return how sure a run's gain is; None where measurements repeat, or nothing is known."""
+    from autoturbo.search.selection.racing import corrected_gain
+
     handed = info.handed_out
     race = None if handed is None or info.gain() is None else handed.race
-    if race is None:
+    if handed is None or race is None:
         return None
     return {
-        "demonstrated": race.demonstrated, "gain": race.gain, "gain_low": race.low or None,
+        "demonstrated": race.demonstrated, "gain": race.gain,
+        "gain_corrected": corrected_gain(handed), "gain_low": race.low or None,
         "gain_high": race.high, "confidence": race.confidence, "noise": race.noise,
     }  # fmt: skip
+
+
+class SpreadJson(TypedDict):
+    """A geometric mean with its interval at 95 % confidence; null without three figures."""
+
+    mean: Real
+    low: Real | None
+    high: Real | None
+
+
+class RepeatsJson(TypedDict):
+    """What searches with several seeds found, of which this is the best."""
+
+    seeds: list[Natural]
+    runs: list[str]
+    latencies_s: list[Real]
+    latency_s: SpreadJson
+    gain: SpreadJson | None
+
+
+def _spread_json(spread: Spread) -> SpreadJson:
+    low, high = (end if math.isfinite(spread.high) else None for end in (spread.low, spread.high))
+    return {"mean": spread.mean, "low": low, "high": high}
+
+
+def _repeats_json(repeats: Repeats) -> RepeatsJson:
+    return {
+        "seeds": list(repeats.seeds), "runs": list(repeats.runs),
+        "latencies_s": list(repeats.latencies), "latency_s": _spread_json(repeats.latency),
+        "gain": None if repeats.gain is None else _spread_json(repeats.gain),
+    }  # fmt: skip
+
+
+def _repeats_sentence(result: TuneResult) -> str:
+    """Return what searches with several seeds found; empty for one."""
+    repeats = result.repeats
+    if repeats is None:
+        return ""
+    parts = [f"{_spread(repeats.latency, duration)} in the mean"]
+    if repeats.gain is not None:
+        parts.append(f"{_spread(repeats.gain, ratio)} over the heuristic")
+    sure = f" at {percent(CONFIDENCE)} confidence" if math.isfinite(repeats.latency.high) else ""
+    count = len(repeats.seeds)
+    return f"{count}: {', '.join(parts)}{sure}; the best is of seed {result.seed}"
+
+
+def _spread(spread: Spread, written: Callable[[float], str]) -> str:
+    """Return a mean, with its interval where there is one."""
+    if not math.isfinite(spread.high):
+        return written(spread.mean)
+    return f"{written(spread.mean)} ({written(spread.low)} to {written(spread.high)})"
 
 
 class TunedPair(TypedDict):
@@ -110,6 +173,7 @@ class TunedPair(TypedDict):
     target: str
     run: str
     trials: Natural
+    settings: Natural
     seed: Natural
     default: MeasurementJson | None
     best: MeasurementJson
@@ -123,12 +187,14 @@ class TunedPair(TypedDict):
     verified: list[CheckName]
     refused: list[RefusedJson]
     known_error: Real | None
+    latency_range: RangeJson | None
     confidence: NotRequired[ConfidenceJson]
     lacking: NotRequired[dict[str, str]]
     failures: NotRequired[dict[str, Natural]]
     numbers_skipped: NotRequired[str]
     notes: NotRequired[list[str]]
     front: NotRequired[list[FrontPoint]]
+    repeats: NotRequired[RepeatsJson]
 
 
 TuneLine = TunedPair | TunedHost
@@ -143,6 +209,8 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
     add_force_option(parser)
+    seeds = "repeat each search with K seeds, from --seed on; the best one is handed out"
+    add("--seeds", metavar="K", type=whole_number("--seeds", 1), default=1, help=seeds)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -160,7 +228,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _check_output(options.output, len(pairs), outputs)
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
     for pair in pairs:
-        _introduce(pair, config, execution, console)
+        _introduce(pair, config, execution, console, options.seeds)
     kept = how_to_load(options)
     if options.output is not None and (options.output.is_file() or not options.output.exists()):
         kept["output"] = str(options.output.absolute())  # resuming writes the copy anew
@@ -169,20 +237,22 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     def told(info: RunInfo) -> None:
         pair = f"{info.model} @ {info.target}: " if len(pairs) > 1 else ""
-        tell_start(info, console, options.db, pair)
+        seed = f"seed {info.settings['seed']}: " if options.seeds > 1 else ""
+        tell_start(info, console, options.db, pair + seed)
 
     with LiveLine(console) as line:
         for pair in pairs:
             line.expect(pair.model.name, pair.target.name)
         execution = dataclasses.replace(execution, on_progress=line, on_begin=told)
-        ended = tuner.tune_all(chosen, config, execution)
+        ended = tuner.tune_repeatedly(chosen, config, execution, seeds=options.seeds)
     return finish(ended, console, options.db, partial(write_copy, options.output, outputs))
 
 
 def _introduce(
-    pair: AnyPair, config: TuneConfig, execution: ExecutionConfig, console: Console
+    pair: AnyPair, config: TuneConfig, execution: ExecutionConfig, console: Console, seeds: int
 ) -> None:
     """Say what was loaded and what is assumed; then, measured and compiled, how long it takes."""
+    again = f", and of the next {seeds - 1}" if seeds > 1 else ""
     if console.verbosity < 0:
         return
     model, target = pair.model, pair.target
@@ -193,7 +263,7 @@ def _introduce(
         ("work", "" if model.uncounted is None else model.uncounted.sentence),
         ("samples", _mixed(pair)),
         ("target", f"{target.name}: {target.description}; {pair.dtype}"),
-        ("search", _search(pair, config)),
+        ("search", _search(pair, config) + again),
         *(("note", note) for note in model.notes),
     ]
     console.say(f"{model.name} @ {target.name}")
@@ -203,7 +273,7 @@ def _introduce(
     # whatever compiles comes after all that can be said without
     expected = _expected(pair, config, execution)
     if expected:
-        console.say(f"  time    {expected}")
+        console.say(f"  time    {expected}{' for each seed' if seeds > 1 else ''}")
 
 
 def _mixed(pair: AnyPair) -> str:
@@ -388,13 +458,14 @@ def as_json(result: TuneResult) -> TunedPair:
     best, default = result.best, result.default
     line: TunedPair = {
         "model": result.model, "target": result.target, "run": result.run,
-        "trials": result.trials, "seed": result.seed,
+        "trials": result.trials, "settings": result.settings, "seed": result.seed,
         "default": None if default is None else default.as_json(),
         "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file), "state": result.state,
         "stopped": result.stopped.value, "warm_starts": ["the heuristic", *result.origins],
         "mixed_samples": _mixed_samples(result), "known_error": result.known_error,
+        "latency_range": None if result.latency_range is None else result.latency_range.as_json(),
         "verified": [check.value for check in best.verified],
         "refused": refused_json(result.refused),
     }  # fmt: skip
@@ -408,6 +479,8 @@ def as_json(result: TuneResult) -> TunedPair:
         line["failures"] = dict(failures)
     if skipped := _skipped(result):
         line["numbers_skipped"] = skipped
+    if result.repeats is not None:
+        line["repeats"] = _repeats_json(result.repeats)
     if result.front:
         line["front"] = [
             {"trial": t.number, "knobs": t.knobs.as_dict(), **t.outcome.as_json()}
@@ -444,9 +517,12 @@ def _print(
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
         "gain": gain_sentence(result.info),
+        "seeds": _repeats_sentence(result),
         "figures": _figures(result),
+        "range": range_sentence(result.best.measurement.latency, result.latency_range),
         "note": "; ".join(filter(None, (_overtaken(result), *result.best.notes))),
         "unconfirmed": result.best.doubt,
+        "pinned": pinned_by_you(result.info.settings),
         "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
@@ -462,7 +538,9 @@ def _print(
             console.say(f"{name:<13}{value}")
     names = ("show", "resume") if result.on_machine else ("show", "report", "resume")
     further = [command_line(database, name, result.run) for name in names]
-    more = f" --trials {_MORE * result.trials}" if result.state == "done" else ""
+    # of the trials that were asked for: a run that climbs measures more, and so would the next
+    budget = result.info.asked.get("trials") or result.trials
+    more = f" --trials {_MORE * budget}" if result.state == "done" else ""
     console.say(f"{'next':<13}{further[0]}")
     for command in (*further[1:-1], further[-1] + more):
         console.say(f"{'':<13}{command}")
@@ -471,10 +549,7 @@ def _print(
 
 def _figures(result: TuneResult) -> str:
     """Return how the figures are known, and what the target's known error says of the gain."""
-    how, gain = origin_of(result.measurer), result.info.gain()
-    if result.measurer != SIMULATOR or gain is None or gain <= 1:
-        return how
-    return f"{how}, {beyond_error(gain, result.known_error)}"
+    return figures_of(result.measurer, result.known_error, result.info.gain())
 
 
 _DOUBTED = "*"
@@ -586,7 +661,8 @@ def _stopped(result: TuneResult) -> str:
     """Return why the run ended."""
     from autoturbo.search.objectives import Stop
 
-    best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
+    asked = result.info.asked.get("trials")
+    best, trials = result.best, schedules(result.trials, result.settings, asked)
     gap = percent(1 / best.measurement.bound_fraction - 1)
     once = "; no time to measure the best again" if best.doubt else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"

@@ -445,7 +445,7 @@ def _show(best: Sequence[BestSchedule], console: Console) -> None:
     headers = (*what, "batch", "latency", "% of bound")
     rows = (
         (
-            *(b.model, b.target, b.key.dtype, b.run, b.batch),
+            *(b.model, b.target, b.key.dtype, _run(b), b.batch),
             *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
         )
         for b in best
@@ -456,6 +456,11 @@ def _show(best: Sequence[BestSchedule], console: Console) -> None:
     if best:
         console.answer(f"verified schedules: {passed}")
         console.answer(origins_of(b.key.scheduler_version for b in best))
+
+
+def _run(best: BestSchedule) -> str:
+    """Return the run of a schedule, and whether people had fixed something in it."""
+    return best.run if best.key == best.key.free else f"{best.run} (pinned)"
 
 
 def counted(counts: Counts) -> str:

@@ -107,7 +107,11 @@ class UntouchedJson(TypedDict):
 
 
 class CalibrateLine(TypedDict):
-    """Errors are medians of absolute relative errors; 'error_after' is of rows held out."""
+    """Errors are medians of absolute relative errors; 'error_after' is of rows held out.
+
+    So are 'error_below' and 'error_above', of rows whose kernels take less than 'regime_us', and of
+    the others. With --check nothing is fitted, and all are of the figures as they are.
+    """
 
     target: str
     file: str
@@ -118,6 +122,10 @@ class CalibrateLine(TypedDict):
     shapes: Natural
     error_before: Real
     error_after: Real
+    regime_us: Real
+    rows_below: Natural
+    error_below: Real | None
+    error_above: Real | None
     fitted: list[FittedJson]
     untouched: list[UntouchedJson]
 
@@ -312,6 +320,14 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     ),
     add_force_option,
     takes(
+        "--check", action="store_true",
+        help="fit nothing: write the target as it is, with its errors on these rows",
+    ),
+    takes(
+        "--regime-us", metavar="US", type=whole_number("--regime-us", 1), default=40,
+        help="microseconds of a kernel that separate two errors (default: 40)",
+    ),
+    takes(
         "--fields", metavar="F,...", default="",
         help="fields that may change, such as ddr.efficiency (default: rates and latencies)",
     ),
@@ -322,11 +338,18 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     usage="TARGET --measurements FILE -o FILE [options]",
 )  # fmt: skip
 def _calibrate(options: argparse.Namespace, console: Console) -> int:
-    """Fit a target's figures to measured times."""
-    from autoturbo.tuning.calibrated_file import calibrated_target, calibrated_text
-    from autoturbo.tuning.calibration import calibrate, parameters_of
+    """Fit a target's figures to measured times, or state its errors on them."""
+    from autoturbo.hardware.presets import source_text
+    from autoturbo.tuning.calibrated_file import (
+        calibrated_target,
+        calibrated_text,
+        stated_target,
+        stated_text,
+    )
+    from autoturbo.tuning.calibration import calibrate, judged, parameters_of
     from autoturbo.tuning.implausible_rows import plausible
     from autoturbo.tuning.measured_table import read_table
+    from autoturbo.tuning.regimes import uncovered
 
     outputs = outputs_of(options)
     outputs.check(options.output, Kind.TARGET)
@@ -335,11 +358,22 @@ def _calibrate(options: argparse.Namespace, console: Console) -> int:
     if table.unread:
         console.say(f"columns that say nothing here: {', '.join(table.unread)}")
     table = plausible(table, start, options.measurements, warn)
-    names = [name.strip() for name in options.fields.split(",") if name.strip()]
-    parameters = parameters_of(start, names)
-    found = calibrate(start, table.cases, parameters, seed=options.seed, told=console.say)
-    made = calibrated_target(found, table)
-    outputs.write(options.output, Kind.TARGET, calibrated_text(made, found, table))
+    regime = options.regime_us * 1e-6
+    if what := uncovered(table.cases, regime):
+        warn(f"{options.measurements}: {what}")
+    if options.check:
+        found = judged(start, table.cases, regime=regime)
+        made = stated_target(found, table)
+        text = stated_text(made, source_text(options.target))
+    else:
+        names = [name.strip() for name in options.fields.split(",") if name.strip()]
+        parameters = parameters_of(start, names)
+        found = calibrate(
+            start, table.cases, parameters, seed=options.seed, regime=regime, told=console.say
+        )
+        made = calibrated_target(found, table)
+        text = calibrated_text(made, found, table)
+    outputs.write(options.output, Kind.TARGET, text)
     console.emit(_calibrated(made, found, str(options.output), table.sha256))
     _show_calibrated(console, found, len(table.cases))
     console.answer(f"written to {options.output}")
@@ -359,13 +393,19 @@ def _calibrated(made: Target, found: Calibrated, file: str, sha256: str) -> Cali
         "target": made.name, "file": file, "hash": made.hash,
         "table": known.table if known else "", "table_sha256": sha256,
         "rows": known.rows if known else 0, "shapes": found.shapes,
-        "error_before": found.before, "error_after": found.after, "fitted": fitted,
+        "error_before": found.before, "error_after": found.after,
+        "regime_us": round(found.regimes.limit * 1e6, 9), "rows_below": found.regimes.rows_below,
+        "error_below": found.regimes.below, "error_above": found.regimes.above, "fitted": fitted,
         "untouched": [{"field": u.field, "reason": u.reason} for u in found.fit.untouched],
     }  # fmt: skip
 
 
 def _show_calibrated(console: Console, found: Calibrated, rows: int) -> None:
-    """Show figures before and after, what stays and why, and the error."""
+    """Show figures before and after, what stays and why, and the errors."""
+    if not (found.fit.fitted or found.fit.untouched):
+        console.answer(f"median error: {found.after:.1%} ({rows} rows, {found.shapes} shapes)")
+        console.answer(f"kernels {found.regimes.line(rows)}")
+        return
     console.table(
         ("field", "before", "after", "95 % interval", "unit"),
         [
@@ -385,3 +425,4 @@ def _show_calibrated(console: Console, found: Calibrated, rows: int) -> None:
     shapes = f"{found.shapes} shapes held out in turn"
     errors = f"{found.before:.1%} before, {found.after:.1%} after"
     console.answer(f"median error: {errors} ({rows} rows, {shapes})")
+    console.answer(f"held out, kernels {found.regimes.line(rows)}")

@@ -20,7 +20,7 @@ from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.hardware.fields import Dtype
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import AUTO, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import AUTO, model_knobs, subgraph_knobs
 from autoturbo.schema import Duration, Natural, Real, TypedDict
 
 LICENSE: Final = "Apache-2.0"
@@ -168,8 +168,8 @@ def _coverage(data: Measurements) -> Coverage:
 
     A sub-graph's value counts once per setting, however many sub-graphs have it.
     """
-    model = {name: Counter[str]() for name in knob_specs()}
-    own = {name: Counter[str]() for name in subgraph_knob_specs()}
+    model = {name: Counter[str]() for name in model_knobs()}
+    own = {name: Counter[str]() for name in subgraph_knobs()}
     for text in data.settings["knobs"]:
         values = json.loads(text)
         overrides = values.get("overrides", [])

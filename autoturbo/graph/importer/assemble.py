@@ -19,6 +19,7 @@ from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.importer.values import Inside, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
+from autoturbo.graph.ordering import back_from
 from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, integer_of, kind_of
 from autoturbo.graph.stored import View
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
@@ -63,11 +64,14 @@ def build_graph(program: Program, source: Source) -> Assembled:
     _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
     tensors = Tensors(program.inputs)
-    named = zip(steps, _unique_names(steps), strict=True)
+    names, order = _unique_names(steps), _canonical_order(steps, program.outputs)
     operators, positions = zip(
-        *(_operator(step, name, read, tensors, source) for step, name in named), strict=True
+        *(_operator(steps[at], names[at], read, tensors, source) for at in order), strict=True
     )
-    outputs = tuple(tensors.index(value) for value in program.outputs)
+    inputs, outputs = (
+        tuple(tensors.index(value) for value in values)
+        for values in (program.inputs, program.outputs)
+    )
     for operator in operators:
         if operator.kind == "If" and operator.opaque:
             source.note(f"{operator.name} (If): {operator.opaque}")
@@ -76,15 +80,16 @@ def build_graph(program: Program, source: Source) -> Assembled:
             name=source.path.stem,
             tensors=tensors.all(),
             operators=operators,
-            inputs=tuple(range(len(program.inputs))),
+            inputs=inputs,
             outputs=outputs,
+            file_places=tuple(order),
             source=str(source.path),
             notes=tuple(source.notes),
             given=tuple(dict.fromkeys(source.given)),
         )
     )
     graph = with_samples(with_unpacking(graph), program.samples, program.batch, source)
-    return Assembled(graph, tuple(steps), positions, tensors)
+    return Assembled(graph, tuple(steps[at] for at in order), positions, tensors)
 
 
 def _idle(program: Program, source: Source) -> ModelError:
@@ -197,6 +202,17 @@ def _forget_elements(step: Step) -> None:
     step.inputs = inputs
 
 
+def _canonical_order(steps: Sequence[Step], outputs: Iterable[Value]) -> list[int]:
+    """Return the steps from what the outputs need first to the outputs, whatever the file's order.
+
+    Inputs have places in their nodes and outputs in the model, so it depends on nothing else: two
+    files of the same nodes, named and ordered otherwise, give the same graph.
+    """
+    maker = {value: at for at, step in enumerate(steps) for value in step.outputs if value}
+    needs = [[maker[value] for value in step.read if value in maker] for step in steps]
+    return back_from([maker[value] for value in outputs if value in maker], needs)
+
+
 def values_read(steps: Iterable[Step], outputs: Iterable[Value]) -> Iterator[Value]:
     """Return the values that steps read or that leave the model."""
     for step in steps:
@@ -257,7 +273,7 @@ def check_size(values: Sequence[Value], source: Source) -> None:
 
 
 class Tensors:
-    """Numbering of values in order of first use, inputs first, with unique names."""
+    """Numbering of values in order of first use, with unique names, which inputs choose first."""
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         self._index: dict[Value, int] = {}
@@ -267,13 +283,13 @@ class Tensors:
         self._stored: dict[Value, str] = {}
         self._stored_names: Counter[str] = Counter()
         for value in inputs:
-            self.index(value)
+            self.name(value)
 
     def index(self, value: Value) -> int:
         """Return the index of a value's tensor, which is added if it is new."""
         if value not in self._index:
             self._index[value] = len(self._tensors)
-            name = _fresh(value.name, self._names)
+            name = self._others.pop(value, None) or _fresh(value.name, self._names)
             shape = value.shape or ()
             int_bytes = 1 if value.stored and value.stored.integer else None
             origin = self._origin(value) if value.constant else None
@@ -411,7 +427,8 @@ def _work_inside(inside: Inside, source: Source) -> _WorkInside:
     """
     if not inside.times:
         return _WorkInside(inside)
-    steps = _alive(inside.steps, inside.outputs)
+    alive = _alive(inside.steps, inside.outputs)
+    steps = [alive[at] for at in _canonical_order(alive, inside.outputs)]
     values = {value for step in steps for value in step.outputs if value}
     tensors = Tensors(())
     inner = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto, TensorProto
 
-from autoturbo.graph.ordering import in_topological_order
+from autoturbo.graph.ordering import back_from, in_topological_order
 from autoturbo.graph.source import Source, domain_of, label
 
 
@@ -29,7 +29,7 @@ def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def captured_names(node: NodeProto) -> list[str]:
-    """Return the names that a node's bodies read from outside, in the order of first use."""
+    """Return the names that a node's bodies read from outside, each once."""
     return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
 
 
@@ -46,11 +46,15 @@ def stored_tensor(node: NodeProto) -> TensorProto | None:
 
 
 def free_names(graph: GraphProto) -> Iterator[str]:
-    """Return the names that a body reads from outside."""
+    """Return the names that a body reads from outside, from what its first output needs on."""
     defined = {value.name for value in graph.input} | set(initializer_names(graph))
     defined.update(name for node in graph.node for name in node.output)
-    for node in graph.node:
-        yield from (n for n in (*node.input, *captured_names(node)) if n and n not in defined)
+    made = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    reads = [[n for n in (*node.input, *captured_names(node)) if n] for node in graph.node]
+    ends = [made[value.name] for value in graph.output if value.name in made]
+    needs = [[made[name] for name in names if name in made] for names in reads]
+    for at in back_from((*ends, *range(len(reads))), needs):
+        yield from (name for name in reads[at] if name not in defined)
     yield from (value.name for value in graph.output if value.name not in defined)
 
 

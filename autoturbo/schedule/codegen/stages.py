@@ -356,6 +356,7 @@ def stage_table(
     extents: Mapping[int, Sequence[int]],
     held: Mapping[int, Binding],
     memory: PartMemory,
+    limit: int = 0,
 ) -> tuple[Floats, tuple[tuple[int, ...], ...]]:
     """Return the stages of a part and, per layer, a core's bytes of each input from other cores.
 
@@ -366,6 +367,7 @@ def stage_table(
         extents: Of the tensors that it makes, along each dimension.
         held: Bindings of tensors.
         memory: Its parts of the tensors that it accesses.
+        limit: The most cores that work on it, 0 for all.
     """
     part_layers = [context.layers[layer] for layer in layers]
     outputs = [layer.outputs[0] for layer in part_layers]
@@ -382,6 +384,7 @@ def stage_table(
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     # cores reduce their parts of one whole, and one of them combines what they found
     sharing = [max(context.work.sharing[list(layer.operators)]) for layer in part_layers]
+    sharing = [min(cores, limit or cores) for cores in sharing]
     shared = np.where(rows[:, Stage.MACS] > 0, 1, sharing)
     for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
         rows[:, column] /= shared

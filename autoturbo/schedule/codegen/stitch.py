@@ -19,7 +19,7 @@ from autoturbo.graph.arrays import Regions, whole_bytes
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
+from autoturbo.schedule.place.bind import Binding, Placement, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
     PartBook,
@@ -72,34 +72,41 @@ class Template:
         )  # fmt: skip
 
 
-def templates_of(graph: InstanceGraph, bindings: Sequence[Binding]) -> tuple[Template, ...]:
+def templates_of(graph: InstanceGraph, placement: Placement) -> tuple[Template, ...]:
     """Return the templates of all instances, given the bindings of their outputs."""
-    pairs = zip(graph.shape.tolist(), bindings, strict=True)
-    return tuple(template_of(graph.book, shape, binding) for shape, binding in pairs)
+    limits = placement.limits or (0,) * graph.count
+    kinds = zip(graph.shape.tolist(), placement.bindings, limits, strict=True)
+    return tuple(template_of(graph.book, *kind) for kind in kinds)
 
 
-def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
+def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) -> Template:
     """Return the template of a class of parts for a binding of its output; cached.
 
     Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
+
+    Args:
+        book: Where the class comes from.
+        shape: The number of the class.
+        binding: Of the output.
+        limit: The most cores that a layer is spread over, 0 for all.
     """
     known = known_templates(book)
-    template = known.get((shape, binding))
+    template = known.get((shape, binding, limit))
     if template is None:
         context, layers, alike = book.context, book.shapes[shape].layers, book.alike
         if alike[shape] == shape:
-            template = stitch(context, layers, part_shape(book, shape), binding)
+            template = stitch(context, layers, part_shape(book, shape), binding, limit)
         else:
-            first = template_of(book, alike[shape], binding)
+            first = template_of(book, alike[shape], binding, limit)
             pairs = zip(*(_tensors(context, own) for own in (first.layers, layers)), strict=True)
             template = first.renamed(layers, dict(pairs))
-        known[shape, binding] = template
+        known[shape, binding, limit] = template
     return template
 
 
 @remembered(1)
-def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
-    """Return the cached templates of a book, by class of parts and binding."""
+def known_templates(book: PartBook) -> dict[tuple[int, Binding, int], Template]:
+    """Return the cached templates of a book, by class of parts, binding and limit of cores."""
     del book  # they are remembered for it
     return {}
 
@@ -111,7 +118,11 @@ def _tensors(context: SchedulingContext, layers: Sequence[int]) -> tuple[int, ..
 
 
 def stitch(
-    context: SchedulingContext, layers: tuple[int, ...], shape: Regions, binding: Binding
+    context: SchedulingContext,
+    layers: tuple[int, ...],
+    shape: Regions,
+    binding: Binding,
+    limit: int = 0,
 ) -> Template:
     """Return the template of a part for a binding of its output.
 
@@ -120,12 +131,13 @@ def stitch(
         layers: Of the part.
         shape: Regions of the part.
         binding: Parts of the output along each dimension, one per core.
+        limit: The most cores that a layer is spread over, 0 for all.
     """
     members, memory = [context.layers[x] for x in layers], part_memory(context, layers, shape)
     outputs = [t for layer in members for t in layer.outputs]
     extents = dict(zip(outputs, extents_in(context, outputs, shape), strict=True))
     firsts = tuple(extents[layer.outputs[0]] for layer in members)
-    chosen, wanted = layer_bindings(context, layers, firsts, binding)
+    chosen, wanted = layer_bindings(context, layers, firsts, binding, limit)
     bindings = tuple(map(chosen.__getitem__, layers))
     held = dict[int, Binding]()
     for layer, first in zip(members, bindings, strict=True):
@@ -137,7 +149,7 @@ def stitch(
         pairs = zip(extents[tensor], held[tensor], strict=True)
         return element * math.prod(-(-max(n, 0) // parts) for n, parts in pairs)
 
-    stages, exchanged = stage_table(context, layers, shape, extents, held | wanted, memory)
+    stages, exchanged = stage_table(context, layers, shape, extents, held | wanted, memory, limit)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
     waits = local_edges(context, layers), clearances(context, layers)
     digest.update(repr(waits).encode())

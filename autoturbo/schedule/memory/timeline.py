@@ -144,7 +144,7 @@ def build_timeline(
         rules: Per sub-graph.
     """
     zones = Zones.of(graph.context.target)
-    templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
+    templates, steps = templates_of(graph, placement), np.asarray(order, np.int64)
     movements = move(graph, steps, placement, templates)
     kept = _kept(graph, steps, templates, rules, zones)
     walk = _Walk(graph, movements, kept, zones)

@@ -90,7 +90,8 @@ def shared_seconds(context: SchedulingContext, layers: tuple[int, ...], kind: st
     work = max(target.peak_seconds(context.dtype, part.macs, part.vector_ops, part.special_ops))
     moved = part.weight_bytes + part.input_bytes + part.output_bytes
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
-    return max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster) + fixed
+    seconds = max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster)
+    return seconds + fixed + target.overheads.ramp(seconds)
 
 
 def _middle(
@@ -230,4 +231,4 @@ def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> 
         return placement
     scopes = np.asarray(placement.scopes, np.int64)
     scopes[readers_elsewhere(instances, cluster) == 1] = Scope.DDR
-    return Placement(placement.bindings, tuple(Scope(s) for s in scopes.tolist()))
+    return dataclasses.replace(placement, scopes=tuple(Scope(s) for s in scopes.tolist()))

@@ -142,11 +142,18 @@ class Placement:
         core_ids: Per instance, which cores its parts run on, row-major over the factors of its
             binding; empty for 0, 1, 2, ... The cores of the whole kernel are renamed so. Empty as a
             whole if no instance names its cores.
+        limits: Per instance, the most cores that any layer of its kernel is spread over, 0 for all.
+            Empty as a whole if no instance is limited.
     """
 
     bindings: tuple[Binding, ...]
     scopes: tuple[Scope, ...]
     core_ids: tuple[tuple[int, ...], ...] = ()
+    limits: tuple[int, ...] = ()
+
+    def limit_of(self, instance: int) -> int:
+        """Return the most cores that a layer of an instance is spread over, 0 for all."""
+        return self.limits[instance] if self.limits else 0
 
     def cores_of(self, instance: int, cores: int) -> tuple[int, ...]:
         """Return the core of the cluster that runs each core of an instance's program."""
@@ -268,6 +275,7 @@ def layer_bindings(
     layers: tuple[int, ...],
     extents: tuple[tuple[int, ...], ...],
     last: Binding,
+    limit: int = 0,
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
     """Return the bindings inside a sub-graph, from its output back; cached.
 
@@ -279,6 +287,7 @@ def layer_bindings(
         layers: Its layers in order.
         extents: Elements per dimension of each one's first output.
         last: Binding of its output.
+        limit: The most cores that a layer is spread over, 0 for all.
 
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
@@ -289,7 +298,7 @@ def layer_bindings(
         if layer == layers[-1]:
             chosen[layer] = last
         else:
-            plain = plain_for(context, layer, extent)
+            plain = plain_for(context, layer, extent, cores=limit)
             most_parts = spreadable(context, layer, extent)
             wanted = implied.get(context.layers[layer].outputs[0], plain)
             taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most_parts, strict=True))
@@ -305,7 +314,7 @@ def plain_for(
     layer: int,
     extents: Sequence[int],
     depth: int = 0,
-    cores: int | None = None,
+    cores: int = 0,
 ) -> Binding:
     """Return the plain binding of a layer's first output.
 
@@ -314,7 +323,7 @@ def plain_for(
         layer: The layer's number.
         extents: Elements of the output along each dimension.
         depth: The loop that spreading begins with; the loops outside it come last.
-        cores: All of a cluster if None.
+        cores: All of a cluster if 0.
     """
     if sink(context, (layer,)).opaque:
         return (1,) * len(extents)
@@ -355,6 +364,7 @@ def bind_instances(
     *,
     always: bool,
     forced: Mapping[int, Binding] | None = None,
+    limits: Mapping[int, int] | None = None,
 ) -> Placement:
     """Return the placement of Algorithm 4: push bindings to producers, in reverse order.
 
@@ -364,6 +374,7 @@ def bind_instances(
         always: Push bindings to producers in the else-branch too; printed, only a node that got a
             plain binding does, so inference alternates along a chain.
         forced: Bindings of instances that are decided already.
+        limits: The most cores that layers of some of these are spread over.
     """
     book, context, links = graph.book, graph.context, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
@@ -373,7 +384,7 @@ def bind_instances(
     }
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
     start, inputs = links.start.tolist(), list(zip(*columns, strict=True))
-    known = forced or {}
+    known, limits = forced or {}, limits or {}
     bindings, scopes = dict(known), [Scope.LB] * graph.count
     for index in reversed(order):
         shape = shapes[index]
@@ -384,7 +395,8 @@ def bind_instances(
             if taken is not None and not always:
                 continue
         makers = inputs[start[index] : start[index + 1]]
-        wants = inputs_wanted(book, shape, bindings[index]) if makers else ()
+        limit = limits.get(index, 0)
+        wants = inputs_wanted(book, shape, bindings[index], limit) if makers else ()
         for slot, maker, output in makers:
             wanted = None if output else wants[slot]
             if wanted is None or not _divides(wanted, most_parts[shapes[maker]]):
@@ -392,14 +404,18 @@ def bind_instances(
             # Where two readers want it differently it goes to GB.
             if bindings.setdefault(maker, wanted) != wanted:
                 scopes[maker] = Scope.GB
-    return Placement(tuple(map(bindings.__getitem__, range(graph.count))), tuple(scopes))
+    bound = tuple(map(bindings.__getitem__, range(graph.count)))
+    most = tuple(limits.get(index, 0) for index in range(graph.count)) if limits else ()
+    return Placement(bound, tuple(scopes), limits=most)
 
 
 @remembered(1 << 16)
-def inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
+def inputs_wanted(
+    book: PartBook, shape: int, binding: Binding, limit: int = 0
+) -> tuple[Binding | None, ...]:
     """Return the bindings that a class of parts wants of its external inputs; cached."""
     context, layers = book.context, book.shapes[shape].layers
-    wanted = layer_bindings(context, layers, _extents(book, shape, 0), binding)[1]
+    wanted = layer_bindings(context, layers, _extents(book, shape, 0), binding, limit)[1]
     return tuple(map(wanted.get, external_inputs(context, layers)))
 
 

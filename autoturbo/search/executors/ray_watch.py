@@ -169,6 +169,7 @@ class ClusterWatch:
         self._here = self.machines.here is not None  # a client's program has no node
         self.lost: str | None = None
         self._ended = threading.Event()
+        self._giving_up = threading.Lock()
         reached = [name for name, address in servers.items() if silence_of(address) is None]
         self._servers = [_Server(name, servers[name]) for name in reached]
         tries = [partial(self._try, server) for server in self._servers]
@@ -220,6 +221,7 @@ class ClusterWatch:
             LOG.warning("%s is hung; the run goes on while its workers do", server.name)
 
     def _give_up(self, why: str) -> None:
-        if self.lost is None and not self._ended.is_set():
-            self.lost = why
-            LOG.warning("%s", why)
+        with self._giving_up:  # by several threads at once
+            if self.lost is None and not self._ended.is_set():
+                LOG.warning("%s", why)  # before who reads `lost` ends the run
+                self.lost = why

@@ -19,9 +19,16 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from autoturbo.database import Race
-from autoturbo.search.constants import SEARCH
-from autoturbo.statistics import FEWEST_PAIRS, differences, mean_interval, pooled_deviation
+from autoturbo.database import HandedOut, Race
+from autoturbo.search.constants import SEARCH, Racing
+from autoturbo.statistics import (
+    FEWEST_PAIRS,
+    differences,
+    likeliest_shown,
+    mean_interval,
+    pooled_deviation,
+    student,
+)
 
 _SHARES = (1.0, 0.588, 0.442)
 """Share of the stated probability of error that each look has, for one look, two and three: all of
@@ -36,6 +43,7 @@ def race(
     trials: int = 0,
     objective: str = "latency",
     most: float = math.inf,
+    racing: Racing = SEARCH.racing,
 ) -> Race | None:
     """Return the result of a race; None where the reference cannot be measured.
 
@@ -48,27 +56,57 @@ def race(
         trials: Of the run; more allow to confirm more often.
         objective: What the figures are of.
         most: Measurements that there is time for, about; half of them confirm.
+        racing: How many go on, and how often the winner is measured.
     """
     others = {entrant: taken for entrant, taken in entrants.items() if entrant != reference}
-    part, looks = _looks(trials, most)
-    leader, count = lead(measure, others, most - 2 * part) if others else (reference, 0)
+    part, looks = _looks(trials, most, racing)
+    leader, count = reference, 0
+    if others:
+        leader, count = lead(measure, others, most - 2 * part, racing)
     # what chose the leader flatters it
     logarithms: dict[int, list[float]] = {reference: [], leader: []}
     for rounds in range(part, part * looks + 1, part):
         for turn in range(rounds - part, rounds):
             count += _round(measure, [*logarithms], logarithms, turn)
         longer = differences(logarithms[reference], logarithms[leader])
-        low, gain, high = mean_interval(longer, _SHARES[looks - 1] * (1 - SEARCH.confidence))
+        low, gain, high = mean_interval(longer, _SHARES[looks - 1] * (1 - racing.confidence))
         if low > 0 or gain <= 0:
             break
     if not any(map(math.isfinite, logarithms[reference])):
         return None
     found = Race(
         objective, reference, leader, math.exp(gain), math.exp(low),
-        math.exp(high) if math.isfinite(high) else None, SEARCH.confidence,
+        math.exp(high) if math.isfinite(high) else None, racing.confidence,
         pooled_deviation(_taken(one) for one in logarithms.values()), count, rounds,
     )  # fmt: skip
     return dataclasses.replace(found, refuted=_refuted(entrants, found.winner))
+
+
+def corrected_gain(handed: HandedOut, racing: Racing = SEARCH.racing) -> float | None:
+    """Return the likeliest gain of a race, given that only gains that show are stated.
+
+    The looks follow from the settings that the run had tried.
+
+    Args:
+        handed: What the run handed out.
+        racing: How it was confirmed.
+
+    Returns:
+        At least 1 and at most the gain as it was measured; None where no race shows one, and on
+        this computer, where plans are not compared by a race.
+    """
+    race = handed.race
+    if race is None or not race.demonstrated or handed.entrants:
+        return None
+    if not (race.low <= race.gain and 0 < race.confidence < 1):  # recorded by something else
+        return None
+    part, looks = _looks(handed.covers, math.inf, racing)
+    look, rest = divmod(race.rounds, part)
+    if rest or not 0 < look <= looks:  # time was short
+        look = looks = 1
+    level = student(_SHARES[looks - 1] * (1 - race.confidence) / 2, max(race.rounds, 2) - 1)
+    error = math.log(race.gain / race.low) / level
+    return math.exp(likeliest_shown(math.log(race.gain), error, level, look, looks))
 
 
 def _refuted(entrants: Mapping[int, float], winner: int) -> tuple[int, ...]:
@@ -82,26 +120,29 @@ def _taken(logarithms: Sequence[float]) -> list[float]:
     return [math.exp(value) for value in logarithms if math.isfinite(value)]
 
 
-def race_measurements(trials: int) -> int:
+def race_measurements(trials: int, racing: Racing = SEARCH.racing) -> int:
     """Return how often a race measures that is confirmed once, where nothing limits it."""
-    return sum(SEARCH.race_rounds) + 2 * _looks(trials, math.inf)[0]
+    return sum(racing.rounds) + 2 * _looks(trials, math.inf, racing)[0]
 
 
-def _looks(trials: int, most: float) -> tuple[int, int]:
+def _looks(trials: int, most: float, racing: Racing) -> tuple[int, int]:
     """Return the rounds before each look at a gain, and the looks at most.
 
     A race does not measure more often than its run did, but for the first look; nor more often than
     there is time for, but for the fewest rounds that say anything.
     """
-    part = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
-    if most < sum(SEARCH.race_rounds) + 2 * part:
+    part = max(racing.confirm_rounds, trials // racing.confirm_trials)
+    if most < sum(racing.rounds) + 2 * part:
         return max(int(min(most / 4, part)), FEWEST_PAIRS), 1
-    looks = (min(trials, most) - sum(SEARCH.race_rounds)) // (2 * part)
+    looks = (min(trials, most) - sum(racing.rounds)) // (2 * part)
     return part, int(min(max(looks, 1), len(_SHARES)))
 
 
 def lead(
-    measure: Callable[[int], float | None], entrants: Mapping[int, float], most: float = math.inf
+    measure: Callable[[int], float | None],
+    entrants: Mapping[int, float],
+    most: float = math.inf,
+    racing: Racing = SEARCH.racing,
 ) -> tuple[int, int]:
     """Return who is the fastest of several, and how often was measured.
 
@@ -113,11 +154,12 @@ def lead(
         measure: Returns what an entrant takes, measured anew; None where that fails.
         entrants: By number with the figure known before, the most promising first.
         most: Measurements that there is time for; fewer candidates enter where they are few.
+        racing: How many are measured in each round.
     """
     alive = [*entrants]
     logarithms = {entrant: [math.log(taken)] for entrant, taken in entrants.items()}
     count = 0
-    for turn, places in enumerate(SEARCH.race_rounds):
+    for turn, places in enumerate(racing.rounds):
         alive = sorted(alive, key=lambda entrant: _mean(logarithms[entrant]))[:places]
         if len(alive) <= 1 or count + len(alive) > most:
             break

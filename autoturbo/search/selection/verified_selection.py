@@ -24,10 +24,10 @@ from autoturbo.errors import RefusedError
 from autoturbo.registry import VERIFIERS
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Racing
 from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto
-from autoturbo.search.progress import Trial
+from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.selection.racing import race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -130,6 +130,9 @@ class VerifiedSelection:
         expected: Returns what a kernel model says of trials, in proportion to the first objective;
             None where nothing is known. Asked where measurements vary.
         left: Returns how many measurements there is time for, about.
+        reference: Whether trial 0 is there to compare with only: it is not as people have fixed it.
+        breaks: Returns what a schedule has otherwise than people have fixed it; empty for nothing.
+        racing: How the best are raced.
     """
 
     name: str
@@ -139,6 +142,9 @@ class VerifiedSelection:
     log: Callable[[str], None]
     expected: Callable[[Sequence[Trial]], Floats | None] = lambda _: None
     left: Callable[[], float] = lambda: math.inf
+    reference: bool = False
+    breaks: Callable[[Any], str] = lambda _: ""
+    racing: Racing = SEARCH.racing
     _notes: list[str] = field(default_factory=list)
     _again: dict[int, list[Measurement | None]] = field(default_factory=dict)
     _doubt: str = ""
@@ -146,6 +152,7 @@ class VerifiedSelection:
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
     _refused: dict[int, RefusedTrial] = field(default_factory=dict)
     _winner: Best | None = None
+    _broken: dict[int, str] = field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[RefusedTrial, ...]:
@@ -161,7 +168,7 @@ class VerifiedSelection:
             RefusedError: None passes.
         """
         liked = -1 if rather is None else rather.trial
-        measured = [t for t in self.trials if isinstance(t.outcome, Measurement)]
+        measured = schedules_of(t for t in self._eligible if isinstance(t.outcome, Measurement))
 
         def rank(trial: Trial) -> tuple[object, ...]:
             return (*figures(objectives, trial.outcome), trial.number != liked, trial.number)
@@ -175,6 +182,11 @@ class VerifiedSelection:
                     return rather
                 return self._best(trial) or self._raced(ranked, objectives[0])
         raise self._nothing()
+
+    @property
+    def _eligible(self) -> Sequence[Trial]:
+        """Return the trials that may be handed out."""
+        return self.trials[1:] if self.reference else self.trials
 
     def _raced(self, ranked: Sequence[Trial], objective: Objective) -> Best:
         """Return the winner of a race of the best trials that pass, once for all who ask.
@@ -190,9 +202,9 @@ class VerifiedSelection:
             promise = self._promise(ranked, objective)
             ordered = sorted(ranked, key=lambda trial: promise.get(trial.number, math.inf))
             passing = (trial for trial in ordered if self._passes(trial))
-            entrants = {t.number: t for t in itertools.islice(passing, SEARCH.race_rounds[0])}
+            entrants = {t.number: t for t in itertools.islice(passing, self.racing.rounds[0])}
             heuristic = self.trials[0]
-            if heuristic in ranked and self._passes(heuristic):
+            if (heuristic in ranked or self.reference) and self._passes(heuristic):
                 entrants.setdefault(heuristic.number, heuristic)
             if not entrants:
                 raise self._nothing()
@@ -201,9 +213,12 @@ class VerifiedSelection:
             promising = {number: promise[number] for number in entrants if number in promise}
             result = race(
                 measure, promising, reference, trials=len(self.trials), objective=objective.name,
-                most=self.left(),
+                most=self.left(), racing=self.racing,
             )  # fmt: skip
-            chosen = entrants[next(iter(entrants)) if result is None else result.winner]
+            winner = next(iter(entrants)) if result is None else result.winner
+            if self.reference and winner == 0 and result is not None:
+                winner = result.leader
+            chosen = entrants[winner]
             self._winner = self._of_race(chosen, entrants[reference], result, objective)
         return self._winner
 
@@ -282,20 +297,23 @@ class VerifiedSelection:
         Raises:
             RefusedError: None passes.
         """
-        remaining = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
+        remaining = [
+            t for t in self._eligible if None not in [o.score(t.outcome) for o in objectives]
+        ]
         while len(objectives) > 1:
             measured = [figures(objectives, trial.outcome) for trial in remaining]
             front = [remaining[i] for i in pareto(measured)]
             passing = [trial for trial in front if self._passes(trial)]
             if len(passing) == len(front):
                 return tuple(front)
-            remaining = [trial for trial in remaining if trial.number not in self._refused]
+            out = {*self._refused, *self._broken}
+            remaining = [trial for trial in remaining if trial.number not in out]
         return ()
 
     def passes(self, trial: Trial) -> bool:
         """Return whether a trial's schedule passes; it is checked once."""
         number = trial.number
-        if number not in self._known and number not in self._refused:
+        if not any(number in known for known in (self._known, self._refused, self._broken)):
             self._check(trial)
         return number in self._known
 
@@ -312,6 +330,9 @@ class VerifiedSelection:
 
     def _check(self, trial: Trial) -> None:
         schedule = self.tuning_evaluator.schedule(trial.knobs)
+        if (trial.number or not self.reference) and (why := self.breaks(schedule)):
+            self._broken[trial.number] = why
+            return
         verification = self.verifier(schedule)
         if verification is None or verification.ok:
             self._known[trial.number] = (schedule, verification)
@@ -340,6 +361,10 @@ class VerifiedSelection:
 
     def _nothing(self) -> RefusedError:
         """Return the error that no schedule passes, with the reason of the first."""
+        if not self._refused:
+            message = f"{self.name}: no schedule has what is pinned"
+            why = next(iter(self._broken.values()))
+            raise RefusedError(f"{message}: {why}", hint="pin less, or try more settings")
         first = next(iter(self._refused.values()))
         count = len(self._refused)
         which = "the only schedule" if count == 1 else f"each of the best {count} schedules"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import Draws, QuickModel
 from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
 from autoturbo.search.surrogates.gaussian import Axes, GaussianProcess, Scales, expected_improvement
@@ -45,15 +45,15 @@ Measured = tuple[tuple[tuple[int, ...], float], ...]
 """What was measured, in the order of trials."""
 
 
-def is_turn(measured: int) -> bool:
+def is_turn(measured: int, fewest: int, most: int) -> bool:
     """Return whether the process proposes next, or trees do.
 
     Args:
         measured: Trials of the study with a value.
+        fewest: Such trials without which trees are not asked.
+        most: Such trials above which the process is not.
     """
-    if measured < SEARCH.quick_model_trials:
-        return True
-    return measured % _TURNS == 0 and measured <= SEARCH.process_trials
+    return measured < fewest or (measured % _TURNS == 0 and measured <= most)
 
 
 @dataclass
@@ -64,11 +64,15 @@ class ModelledProposer:
         space: Of the candidates.
         axes: Their coordinates.
         seed: Of all chance.
+        quick_model: Measured trials before it models, and trees that tell what fits.
+        draws: What random candidates are like.
     """
 
     space: Space
     axes: Axes
     seed: int
+    quick_model: QuickModel
+    draws: Draws
     _ranked: tuple[Measured, Genes, NDArray[np.float64]] | None = field(default=None, init=False)
     _scales: tuple[Measured, Scales] | None = field(default=None, init=False)
 
@@ -84,9 +88,9 @@ class ModelledProposer:
         """
         taken = taken | {tried.genes for tried in history}
         measured = tuple((t.genes, t.score) for t in history if t.score is not None)
-        if len(measured) < SEARCH.quick_model_trials:
+        if len(measured) < self.quick_model.trials:
             rng = np.random.default_rng([self.seed, number])
-            pool = self.space.random(rng, _SPREAD)
+            pool = self.space.random(rng, _SPREAD, self.draws)
             pool = pool[_untried(pool, taken)]
             return self._best(pool, self._remoteness(pool, taken))
         if self._ranked is None or self._ranked[0] != measured:
@@ -121,7 +125,7 @@ class ModelledProposer:
         near = np.concatenate([self.space.neighbours(base.tolist()) for base in bases])
         near = near[rng.permutation(len(near))[:_POOL]]
         if len(measured) % _EVERYWHERE == 0:
-            near = np.concatenate([near, self.space.random(rng, _POOL)])
+            near = np.concatenate([near, self.space.random(rng, _POOL, self.draws)])
         else:
             twice = bases[rng.integers(0, len(bases), _POOL)]
             for _ in range(2):
@@ -142,7 +146,7 @@ class ModelledProposer:
 
     def _scales_of(self, measured: Measured, values: NDArray[np.float64]) -> Scales:
         """Return the hyperparameters of the first measurements, a growing number of them."""
-        count = SEARCH.quick_model_trials
+        count = self.quick_model.trials
         while int(count * _GROWTH) + 1 <= len(measured):
             count = int(count * _GROWTH) + 1
         first = measured[:count]
@@ -155,7 +159,7 @@ class ModelledProposer:
         """Return logarithms of the probabilities of candidates to be feasible."""
         rows = self._features(np.asarray([tried.genes for tried in history], np.int64))
         labels = np.asarray([tried.score is not None for tried in history], np.float64)
-        trees = SEARCH.feasibility_trees
+        trees = self.quick_model.feasibility_trees
         model = Booster.of(rows, labels, objective="binary:logistic", trees=trees)
         chances = model.predict(self._features(genes))
         return np.asarray(np.log(np.clip(chances, 1e-3, 1.0)), np.float64)

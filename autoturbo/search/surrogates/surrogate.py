@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, QuickModel
 from autoturbo.search.encoding import Genes
 
 if TYPE_CHECKING:
@@ -55,16 +55,23 @@ class ChoiceSurrogate:
     Attributes:
         space: Of the candidates.
         history: Tried candidates, enough of them measured.
+        quick_model: How many trees it has.
     """
 
     space: Space
     history: Sequence[ScoredCandidate]
+    quick_model: QuickModel
 
     @staticmethod
-    def of(space: Space, history: Sequence[ScoredCandidate]) -> ChoiceSurrogate | None:
+    def of(
+        space: Space,
+        history: Sequence[ScoredCandidate],
+        quick_model: QuickModel = SEARCH.quick_model,
+    ) -> ChoiceSurrogate | None:
         """Return the model of a history; None while too little is measured."""
         measured = sum(tried.score is not None for tried in history)
-        return ChoiceSurrogate(space, history) if measured >= SEARCH.quick_model_trials else None
+        enough = measured >= quick_model.trials
+        return ChoiceSurrogate(space, history, quick_model) if enough else None
 
     @cached_property
     def trees(self) -> _Trees:
@@ -75,15 +82,12 @@ class ChoiceSurrogate:
         rows = self.space.features(genes, columns)
         known = np.asarray([tried.score is not None for tried in self.history])
         scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
-        model, feasible = (
-            Booster.of(rows[known], levelled(scores), trees=SEARCH.quick_model_trees),
-            None,
-        )
+        model = Booster.of(rows[known], levelled(scores), trees=self.quick_model.trees)
+        feasible = None
         if not known.all():
             labels = known.astype(np.float64)
-            feasible = Booster.of(
-                rows, labels, objective="binary:logistic", trees=SEARCH.feasibility_trees
-            )
+            trees = self.quick_model.feasibility_trees
+            feasible = Booster.of(rows, labels, objective="binary:logistic", trees=trees)
         return _Trees(columns, model, feasible)
 
     def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:

@@ -46,7 +46,7 @@ from autoturbo.schedule.memory.timeline import (
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import ModelScheduler, rules_of
-from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding
+from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import Needs
@@ -325,7 +325,9 @@ class Costs:
 
     def __post_init__(self) -> None:
         self.share = self.model_scheduler.share(self.knobs.batches_per_cluster)
-        self.context: SchedulingContext = self.model_scheduler.context(self.share.batches)
+        self.context: SchedulingContext = self.model_scheduler.context_for(
+            self.share.batches, self.knobs
+        )
 
     def least(self, variant: Variant) -> float:
         """Return a lower bound of the seconds of a variant, before it is laid out.
@@ -368,12 +370,13 @@ class Costs:
 
     def laid(self, variants: Sequence[Variant]) -> VariantSchedule:
         """Return the layout of variants one after another, each as if alone, its outputs in DDR."""
-        layout = _lay_out(self.model_scheduler.parts(self.share.batches), variants)
+        layout = _lay_out(self.model_scheduler.parts(self.context), variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.context, self.knobs)] * first
         rules += [rules_of(self.context, self.knobs, v.own) for v in variants]
         order = np.arange(graph.count)
-        placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
+        bindings, limits = self._bindings(layout, variants)
+        placement = Placement(bindings, (Scope.DDR,) * graph.count, limits=limits)
         timeline = build_timeline(graph, order.tolist(), placement, [r.buffers for r in rules])
         schedule = Schedule(
             self.model_scheduler.model, self.context, "graphturbo", self.knobs, self.share, graph,
@@ -382,13 +385,18 @@ class Costs:
         )  # fmt: skip
         return VariantSchedule(schedule, layout)
 
-    def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
-        """Return the binding that ``cores`` and ``core_parallel_dim`` ask for, per instance."""
+    def _bindings(
+        self, layout: Layout, variants: Sequence[Variant]
+    ) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
+        """Return the bindings and limits that ``cores`` and ``core_parallel_dim`` ask for."""
         context, graph = self.context, layout.graph
         asked: list[tuple[int, int | None]] = [(context.target.cores, None)] * layout.first
         asked += [cores_of(context, v.own) for v in variants]
-        pairs = zip(graph.shape.tolist(), graph.subgraph.tolist(), strict=True)
-        return tuple(chosen_binding(graph.book, shape, *asked[owner]) for shape, owner in pairs)
+        owners = graph.subgraph.tolist()
+        pairs, whole = zip(graph.shape.tolist(), owners, strict=True), context.target.cores
+        bound = tuple(chosen_binding(graph.book, shape, *asked[owner]) for shape, owner in pairs)
+        most = (asked[owner][0] for owner in owners)
+        return bound, tuple(cores if cores < whole else 0 for cores in most)
 
 
 def cores_of(context: SchedulingContext, own: SubGraphKnobs) -> tuple[int, int | None]:
@@ -534,4 +542,5 @@ class LocalBufferCosts(Costs):
             rows, laid.stages, near, np.asarray(table, np.int64), np.zeros(len(rows) - 1, np.int64),
             rates_of(context.target, context.dtype),
         )  # fmt: skip
-        return laid.sums(found[:, Estimate.SECONDS] + context.target.overheads.per_kernel)
+        work = found[:, Estimate.SECONDS]
+        return laid.sums(work + context.target.overheads.around(work))

@@ -19,7 +19,7 @@ import numpy as np
 
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knob_specs
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knobs
 from autoturbo.schedule.partition.split import SplitRules, best_split, sink, split_axes
 from autoturbo.schedule.pipeline import plan, rules_of
 from autoturbo.search.warm_starts.costs import (
@@ -294,7 +294,7 @@ FIXED = {
 
 _OWN = tuple(
     name
-    for name, spec in subgraph_knob_specs().items()
+    for name, spec in subgraph_knobs().items()
     if spec.stage > Stage.ORDER and (spec.over or name) not in FIXED
 )
 """Knobs of a sub-graph that a grid tries: those of a set of layers that is cut and in order."""

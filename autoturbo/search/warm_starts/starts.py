@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError, KnobsError
 from autoturbo.graph.layers import layers_of
+from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
-from autoturbo.schedule.pipeline import Plan, plan
+from autoturbo.schedule.pipeline import Plan, build_schedule, plan
 from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, SearchConstants, Starts, Transfers
 from autoturbo.search.warm_starts.costs import (
     Costs,
     GroupLimits,
@@ -51,6 +52,7 @@ from autoturbo.search.warm_starts.transfer import (
     transfer,
 )
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.fitted import FITTING, fitted_part, is_small
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 # (:mod:`autoturbo.search.warm_starts.starts`). A setting that does not fit the model is left out,
 # and why is kept with the run: nothing that a database holds makes a run fail.
 
+GIVEN = "what was given to begin with"
 PLACED = "partition by dynamic programming"
 """Origin of a beginning."""
 
@@ -93,16 +96,22 @@ class WarmStarts:
     Attributes:
         settings: Each with its origin, what is carried over last.
         notes: What was left out, and why.
+        fitted: The heuristic on the part of the chip that the search takes place on; None on the
+            whole chip.
     """
 
     settings: tuple[WarmStart, ...] = ()
     notes: tuple[str, ...] = ()
+    fitted: Knobs | None = None
 
 
 def starting_point(
     evaluator: Evaluator,
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
+    *,
+    fit: bool = False,
+    constants: SearchConstants = SEARCH,
 ) -> WarmStarts:
     """Return the warm starts that fit the model, and the ones left out.
 
@@ -110,21 +119,74 @@ def starting_point(
         evaluator: Of the model on the target.
         known: What schedules for the same target decided.
         progress: Is given the share of the dynamic programme that is done.
+        fit: Look for a part of the chip on which the heuristic is faster, and start there.
+        constants: Of the dynamic programme and of transfers.
     """
-    model_scheduler, fitting, notes = evaluator.model_scheduler, list[WarmStart](), list[str]()
-    tried = [WarmStart(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
+    part, placed = _placed(evaluator, constants.starts, progress, fit=fit)
+    evaluator, fitting, notes = _on_part(evaluator, part), list[WarmStart](), list[str]()
+    model_scheduler = evaluator.model_scheduler
+    tried = [WarmStart(knobs, PLACED) for knobs in placed]
     try:
-        transferred = transfer(model_scheduler, known)
+        transferred = transfer(model_scheduler, known, constants.transfers)
         tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
     for beginning in tried:
+        knobs = part.on(beginning.knobs)
         try:
-            plan(model_scheduler, beginning.knobs)
-            fitting.append(beginning)
+            plan(model_scheduler, knobs)
+            fitting.append(dataclasses.replace(beginning, knobs=knobs))
         except KnobsError as error:
             notes.append(f"not started from {beginning.origin}: {error.message}")
-    return WarmStarts(tuple(fitting), tuple(notes))
+    fitted = None if part == WHOLE else part.on(evaluator.heuristic())
+    return WarmStarts(tuple(fitting), tuple(notes), fitted)
+
+
+def _placed(
+    evaluator: Evaluator,
+    starts: Starts | None,
+    progress: Callable[[float], None] | None,
+    *,
+    fit: bool,
+) -> tuple[ChipPart, tuple[Knobs, ...]]:
+    """Return the part of the chip to search on, and the partitions to start from there.
+
+    A part has to be clearly faster with the heuristic. On a small model it has to be so with the
+    best partition too: rules that suffer from large buffers say little about what else these allow.
+    """
+    part = fitted_part(evaluator) if fit else WHOLE
+    if part == WHOLE or not is_small(evaluator.model_scheduler):
+        return part, starts_of(_on_part(evaluator, part), starts, progress=progress)
+    choices = [(one, _on_part(evaluator, one)) for one in (WHOLE, part)]
+    found = [(one, on, starts_of(on, starts, progress=progress)) for one, on in choices]
+    whole, best = (min(_simulated(on, k) for k in (on.heuristic(), *own)) for _, on, own in found)
+    kept, _, placed = found[whole > best * (1.0 + FITTING.gain_of(part))]
+    return kept, placed
+
+
+def _simulated(evaluator: Evaluator, knobs: Knobs) -> float:
+    """Return the simulated seconds of a candidate, infinite where it does not fit."""
+    outcome = evaluator.evaluate(knobs)
+    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+
+
+def _on_part(evaluator: Evaluator, part: ChipPart) -> Evaluator:
+    """Return the evaluator of the same model on a part of the chip, as a chip of its own."""
+    scheduler = evaluator.model_scheduler
+    if part == WHOLE:
+        return evaluator
+    return Evaluator(scheduler.model, used_target(scheduler.target, part), scheduler.dtype)
+
+
+def begun_with(evaluator: Evaluator, given: Sequence[Knobs]) -> WarmStarts:
+    """Return candidates that a user begins with.
+
+    Raises:
+        KnobsError: One does not fit the model or the target.
+    """
+    for knobs in given:
+        build_schedule(evaluator.model_scheduler, knobs)
+    return WarmStarts(tuple(WarmStart(knobs, GIVEN) for knobs in given))
 
 
 def _origin(taken: Transfer) -> str:
@@ -138,7 +200,10 @@ def _origin(taken: Transfer) -> str:
 
 
 def decisions_for(
-    store: Database, key: PairKey, graph: Graph
+    store: Database,
+    key: PairKey,
+    graph: Graph,
+    transfers: Transfers | None = SEARCH.transfers,
 ) -> tuple[tuple[Decisions, ...], tuple[str, ...]]:
     """Return the decisions of the best schedules nearest to a model, and notes on unreadable ones.
 
@@ -149,10 +214,13 @@ def decisions_for(
         store: The database.
         key: Of the model and the target.
         graph: The model.
+        transfers: How many are wanted; None for none.
 
     Raises:
         DatabaseError: The database cannot be read.
     """
+    if transfers is None:
+        return (), ()
     found = store.decisions(
         target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
     )
@@ -166,7 +234,9 @@ def decisions_for(
         with suppress(KnobsError, KeyError, TypeError, ValueError, AttributeError):
             read[id(one.decisions)] = Decisions.from_dict(one.decisions, sources[id(one.decisions)])
     near = nearest(
-        graph, [one.decisions for one in known if id(one.decisions) in read], SEARCH.known_schedules
+        graph,
+        [one.decisions for one in known if id(one.decisions) in read],
+        transfers.known_schedules,
     )
     unread = [source for kept, source in sources.items() if kept not in read]
     notes = [f"not read: what the schedule of {source} decided" for source in unread]
@@ -178,6 +248,9 @@ def start_of_run(
     key: PairKey,
     store: Database | None,
     progress: Callable[[float], None] | None = None,
+    *,
+    fit: bool = False,
+    constants: SearchConstants = SEARCH,
 ) -> WarmStarts:
     """Return the warm starts of a run, from a database where there is one.
 
@@ -186,13 +259,17 @@ def start_of_run(
         key: Of both, and the compute type.
         store: The database; None where nothing is to be taken over.
         progress: Is given the share of the dynamic programme that is done.
+        fit: Look for a part of the chip on which the heuristic is faster, and start there.
+        constants: Of the dynamic programme and of transfers.
 
     Raises:
         DatabaseError: The database cannot be read.
     """
     model = evaluator.model_scheduler.model
-    known, unread = decisions_for(store, key, model) if store is not None else ((), ())
-    start = starting_point(evaluator, known, progress)
+    known, unread = (
+        ((), ()) if store is None else decisions_for(store, key, model, constants.transfers)
+    )
+    start = starting_point(evaluator, known, progress, fit=fit, constants=constants)
     return dataclasses.replace(start, notes=(*unread, *start.notes))
 
 
@@ -224,15 +301,18 @@ _WAY_S, _COVER_S = 0.6e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
 
 
-def placing_seconds(model_scheduler: ModelScheduler) -> float:
+def placing_seconds(
+    model_scheduler: ModelScheduler, starts: Starts | None = SEARCH.starts
+) -> float:
     """Return the estimated seconds of the dynamic programme, from the variants to cost.
 
     Args:
         model_scheduler: The model on the target.
+        starts: Its limits; None where it is not run.
     """
-    if not model_scheduler.model.operators:
+    if starts is None or not model_scheduler.model.operators:
         return 0.0
-    limits, ways = _limits(len(layers_of(model_scheduler.model))), 0
+    limits, ways = _limits(len(layers_of(model_scheduler.model)), starts), 0
     with suppress(AutoTurboError):
         costs = LocalBufferCosts(model_scheduler, FREE)
         likeness = IsomorphismKeys(costs.context)
@@ -241,7 +321,7 @@ def placing_seconds(model_scheduler: ModelScheduler) -> float:
         alone = [
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.context.layers
         ]
-        near = _KERNELS if costs.fitting(alone) >= SEARCH.staying_share else ()
+        near = _KERNELS if costs.fitting(alone) >= starts.staying_share else ()
         for own in (_SPREADS, near):
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             found = kinds.values() if own else ()
@@ -251,8 +331,8 @@ def placing_seconds(model_scheduler: ModelScheduler) -> float:
 
 def starts_of(
     evaluator: Evaluator,
+    starts: Starts | None = SEARCH.starts,
     *,
-    most: int = SEARCH.placed_starts,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
     """Return partitions worth starting from, as warm starts, the most promising first.
@@ -261,23 +341,22 @@ def starts_of(
 
     Args:
         evaluator: Of the model on the target.
-        most: Starts at most.
+        starts: How many, and of what kind; None for none.
         progress: Is given the share of the sub-graphs that is costed, as it grows; it begins anew
             where the partition is computed once more, for outputs that stay in the local buffers.
     """
     model_scheduler = evaluator.model_scheduler
-    if most <= 0 or not model_scheduler.model.operators:
+    if starts is None or not model_scheduler.model.operators:
         return ()
-    far = _covers(evaluator, Costs, _SPREADS, progress)
-    worth = [cover for cover in far if cover.seconds <= SEARCH.start_slack * far[0].seconds]
-    cramped = Evaluator(
-        model_scheduler.model, _with_less_room(model_scheduler.target), model_scheduler.dtype
-    )
-    near = _on_chip(cramped, worth, progress)
-    starts = _cut_alike(evaluator)
-    starts += [start_from(cover.knobs, "LB") for cover in near]
-    starts += [start_from(cover.knobs) for cover in worth]
-    return tuple(dict.fromkeys(starts))[:most]
+    far = _covers(evaluator, Costs, _SPREADS, starts, progress)
+    worth = [cover for cover in far if cover.seconds <= starts.slack * far[0].seconds]
+    less_room = _with_less_room(model_scheduler.target, starts.waiting_parts)
+    cramped = Evaluator(model_scheduler.model, less_room, model_scheduler.dtype)
+    near = _on_chip(cramped, worth, starts, progress)
+    found = _cut_alike(evaluator)
+    found += [start_from(cover.knobs, "LB") for cover in near]
+    found += [start_from(cover.knobs) for cover in worth]
+    return tuple(dict.fromkeys(found))[: starts.most]
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
@@ -374,9 +453,9 @@ def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
     return dataclasses.replace(knobs, output_scope=AUTO, overrides=overrides)
 
 
-def _with_less_room(target: Target) -> Target:
-    """Return the accelerator with less room in its local buffers."""
-    capacity = target.lb.capacity - target.lb.capacity // SEARCH.waiting_parts
+def _with_less_room(target: Target, parts: int) -> Target:
+    """Return the accelerator with one of so many parts less room in its local buffers."""
+    capacity = target.lb.capacity - target.lb.capacity // parts
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
 
 
@@ -384,6 +463,7 @@ def _covers(
     evaluator: Evaluator,
     costs: type[Costs],
     own: tuple[SubGraphKnobs, ...],
+    starts: Starts,
     progress: Callable[[float], None] | None,
 ) -> list[PartitionSolver]:
     """Return the best partition per maximal sub-graph length, cheapest first.
@@ -394,12 +474,11 @@ def _covers(
         evaluator: Of the model on the target.
         costs: Of sub-graphs.
         own: Further knobs of sub-graphs that are tried.
+        starts: Limits of what is looked at.
         progress: Is given the share of the sub-graphs that is costed.
     """
-    limits, covers = (
-        _limits(len(layers_of(evaluator.model_scheduler.model))),
-        list[PartitionSolver](),
-    )
+    limits = _limits(len(layers_of(evaluator.model_scheduler.model)), starts)
+    covers = list[PartitionSolver]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
         programme = PartitionProgram.over(evaluator, grid, costs=costs, progress=progress)
@@ -409,14 +488,15 @@ def _covers(
     return sorted(covers, key=_seconds)
 
 
-def _limits(layers: int) -> GroupLimits:
+def _limits(layers: int, starts: Starts) -> GroupLimits:
     """Return the limits of the sub-graphs that are considered in a model of so many layers."""
-    return GroupLimits(max(LONGEST), max(min(SEARCH.start_sets // max(layers, 1), 64), 4))
+    return GroupLimits(max(LONGEST), max(min(starts.sets // max(layers, 1), 64), 4))
 
 
 def _on_chip(
     evaluator: Evaluator,
     others: Sequence[PartitionSolver],
+    starts: Starts,
     progress: Callable[[float], None] | None,
 ) -> list[PartitionSolver]:
     """Return the cheapest partition for outputs on the chip, if the others cost far more there.
@@ -424,20 +504,21 @@ def _on_chip(
     Args:
         evaluator: Of the model on the target with less room.
         others: The cheapest partitions with outputs in DDR.
+        starts: When it is looked for, and when it is worth it.
         progress: Is given the share of the sub-graphs that is costed.
     """
     with suppress(AutoTurboError):
         costs = LocalBufferCosts(evaluator.model_scheduler, FREE)
         loops = costs.share.loops
         if others and all(
-            costs.fitting(covering.variants) >= SEARCH.staying_share for covering in others
+            costs.fitting(covering.variants) >= starts.staying_share for covering in others
         ):
             on_chip_s = [
                 loops * float(costs.seconds(covering.variants).sum()) for covering in others
             ]
-            best = _covers(evaluator, LocalBufferCosts, _KERNELS, progress)[:1]
+            best = _covers(evaluator, LocalBufferCosts, _KERNELS, starts, progress)[:1]
             return [
-                cover for cover in best if min(on_chip_s) >= SEARCH.nearer_ratio * cover.seconds
+                cover for cover in best if min(on_chip_s) >= starts.nearer_ratio * cover.seconds
             ]
     return []
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.errors import KnobsError
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.chip_part import WHOLE
 from autoturbo.schedule.context import BATCH
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names, knob_specs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, fitting, knob_names
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
 from autoturbo.schedule.partition.split import SplitRules, split_axes
-from autoturbo.search.constants import SEARCH
+from autoturbo.search.constants import SEARCH, Transfers
 from autoturbo.search.space import batch_share
 
 if TYPE_CHECKING:
@@ -215,7 +216,11 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     return asked
 
 
-def transfer(model_scheduler: ModelScheduler, known: Iterable[Decisions]) -> Transfer | None:
+def transfer(
+    model_scheduler: ModelScheduler,
+    known: Iterable[Decisions],
+    transfers: Transfers | None = SEARCH.transfers,
+) -> Transfer | None:
     """Return a candidate transferred from the decisions of the most similar model.
 
     None where none knows ``known_share``. Splits that this model's extents do not take (another
@@ -224,16 +229,19 @@ def transfer(model_scheduler: ModelScheduler, known: Iterable[Decisions]) -> Tra
     Args:
         model_scheduler: The model on the target for which the decisions were made.
         known: Of other models, or of this one; of equals the first counts.
+        transfers: How much has to be known; None for no transfer.
 
     Raises:
         KnobsError: The candidate does not fit the model in another way than by its splits.
     """
-    receiver = _receivers(model_scheduler.model)
-    transfers = [_taken_over(receiver, decisions) for decisions in known]
-    best = max(transfers, key=lambda one: one.alike, default=None)
-    if best is None or best.known < SEARCH.known_share:
+    if transfers is None:
         return None
-    own = _of_model(model_scheduler.model, model_scheduler.target, best.knobs)
+    receiver = _receivers(model_scheduler.model)
+    taken = [_taken_over(receiver, decisions) for decisions in known]
+    best = max(taken, key=lambda one: one.alike, default=None)
+    if best is None or best.known < transfers.known_share:
+        return None
+    own = WHOLE.on(_of_model(model_scheduler.model, model_scheduler.target, best.knobs))
     knobs, changed = with_possible_splits(model_scheduler, own)
     return dataclasses.replace(best, knobs=knobs, changed=changed)
 
@@ -259,15 +267,12 @@ def moved(
         transferred = transfer(model_scheduler, [made])
         candidates += [] if transferred is None else [transferred.knobs]
     fill = lb_share * (1.0 if knobs.lb_occupancy_limit == AUTO else float(knobs.lb_occupancy_limit))
-    if lb_share < 1.0 and fill >= (knob_specs()["lb_occupancy_limit"].low or 0.0):
-        candidates += [
-            dataclasses.replace(candidate, lb_occupancy_limit=fill) for candidate in candidates
-        ]
-        divisor = round(
-            (1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision)) / lb_share
-        )
-        if divisor <= (knob_specs()["tile_subdivision"].high or math.inf):
-            candidates.append(dataclasses.replace(candidates[-1], tile_subdivision=divisor))
+    divided = 1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision)
+    with suppress(KnobsError):  # a share or a division that the knobs do not take
+        if lb_share < 1.0:
+            candidates += [dataclasses.replace(one, lb_occupancy_limit=fill) for one in candidates]
+            tiles = round(divided / lb_share)
+            candidates.append(dataclasses.replace(candidates[-1], tile_subdivision=tiles))
     return list(dict.fromkeys(candidates))
 
 
@@ -287,7 +292,7 @@ def with_possible_splits(
         KnobsError: It names a layer or a number of samples that the model has not.
     """
     share = model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning)
-    context = model_scheduler.context(share.batches)
+    context = model_scheduler.context_for(share.batches, knobs)
     subgraphs = group_for(context, GroupRules.of(knobs), share.split)
     scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
     room = SplitRules.of(knobs).room(context)
@@ -385,7 +390,8 @@ def _nearest(
 
 
 def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:
-    """Return the model's knobs, with a number of samples that this model's clusters can have."""
+    """Return knobs that this target has a place for, with samples that its clusters can have."""
+    knobs = fitting(knobs, target)
     at_once = knobs.batches_per_cluster
     if at_once == AUTO or batch_share(graph, target) % int(at_once) == 0:
         return knobs

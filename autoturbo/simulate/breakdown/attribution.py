@@ -39,7 +39,7 @@ class Limit(StrEnum):
     buffer's bandwidth. ``TRANSFER``: a core's link, to GB, to other cores, or to DDR where there is
     no GB between. ``GB``: the cluster's global buffer. ``DDR``: off-chip memory and its DMA.
     ``LATENCY``: from the issue of a transfer to its first byte, where nothing covers it.
-    ``LAUNCH``: launches of kernels and barriers.
+    ``LAUNCH``: launches of kernels, their ramps and barriers.
     """
 
     MATRIX = "matrix"

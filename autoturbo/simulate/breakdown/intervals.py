@@ -26,8 +26,9 @@ class KernelInterval:
         instance: Whose kernel it is.
         begin: Of the movements before it.
         launch: End of the movements; the launch begins.
-        body: Its first instruction may begin.
+        body: Its first instruction may begin, at rate: the ramp counts as before it.
         end: After the barrier.
+        ramp: Seconds of the ramp.
         program: Its instructions.
         issued: Per instruction its begin, ``(instructions,)``.
         freed: When its engine is free again.
@@ -40,6 +41,7 @@ class KernelInterval:
     launch: float
     body: float
     end: float
+    ramp: float
     program: Instructions
     issued: Floats
     freed: Floats
@@ -71,7 +73,7 @@ def pass_intervals(
     memory = KernelMemory() if memory is None else memory
     target = schedule.context.target
     rates = rates_of(target, schedule.context.dtype)
-    fixed = target.overheads.per_kernel
+    overheads = target.overheads
     known: dict[bytes, tuple[Instructions, Floats, Floats, Floats]] = {}
     free = [0.0] * len(schedule.timelines)
     ends: dict[int, float] = {}
@@ -89,12 +91,13 @@ def pass_intervals(
         begin = max(free[cluster], _ready(schedule, instance, cluster, ends))
         seconds = float(memory.totals.rows[row_of[kernel], Quantity.SECONDS])
         launch = begin + float(moves[cluster][kernel])
-        body = launch + target.overheads.kernel_launch
-        end = launch + seconds + fixed
+        ramp = overheads.ramp(seconds)
+        body = launch + overheads.kernel_launch + ramp
+        end = launch + seconds + overheads.around(seconds)
         program, issued, freed, done = known[signature]
         intervals.append(
             KernelInterval(
-                cluster, instance, begin, launch, body, end,
+                cluster, instance, begin, launch, body, end, ramp,
                 program, issued + body, freed + body, done + body,
             )
         )  # fmt: skip

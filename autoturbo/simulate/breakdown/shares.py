@@ -198,8 +198,9 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
             known[signature] = kernel_shares(schedule.program(kernel, cluster), rates, layers)
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
+    around = target.overheads.around(shares.sum(axis=1))
     shares += _movements(timeline.copied, timeline.crossing, target)
-    shares[:, LIMITS.index(Limit.LAUNCH)] += target.overheads.per_kernel
+    shares[:, LIMITS.index(Limit.LAUNCH)] += around
     return _Cluster(shares, parts)
 
 

@@ -452,6 +452,7 @@ class InstanceFacts:
             "cluster": schedule.cluster[instance] if schedule.cluster else cluster,
             "cores": list(placement.bindings[instance]),
             **({"core_ids": list(named)} if named else {}),
+            **({"most_cores": limit} if (limit := placement.limit_of(instance)) else {}),
             "scope": placement.scopes[instance].name,
             "buffers": self._buffers.get(instance, []),
         }
@@ -471,7 +472,7 @@ class InstanceFacts:
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Return metadata of a whole model; on a machine also its units and the times of parts."""
     on, context = schedule.on_units, schedule.context
-    facts = on.facts if on else header("", 0, schedule, context.target, context.dtype)
+    facts = on.facts if on else header("", 0, schedule, context.chip, context.dtype)
     own = {key: facts[key] for key in ("units", "runs")} if on else {"share": schedule.share}
     return {
         PREFIX + "scheduler": facts["scheduler"],
