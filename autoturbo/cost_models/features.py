@@ -52,6 +52,9 @@ KNOB_NAMES: Final = tuple(name for name in model_knobs() if name not in ChipPart
 OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
+_ALONE: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].alone)
+"""Those that a kernel by itself shows; they come first."""
+
 PLACING: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].moves_data)
 """Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
 decide what its neighbours find near them. The others change the statistics or nothing, but for
@@ -62,7 +65,7 @@ _WEIGHT_SHARE = next(
     i for i, name in enumerate(OVERRIDE_NAMES) if isinstance(subgraph_knobs()[name], WeightShare)
 )
 
-PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
+PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in _ALONE))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
 they say of a kernel depends on nothing around it, so that a prediction can be looked up."""
 
@@ -132,12 +135,14 @@ def kernel_rows(
     """
     rows = len(statistics)
     same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
-    parts = [portable_rows(statistics, overrides), squash(statistics), *same]
+    apart = overrides[:, len(_ALONE) :]
+    parts = [portable_rows(statistics, overrides), squash(statistics), apart, *same]
     return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
+    overrides = overrides[:, : len(_ALONE)]
     if not is_planned(statistics.shape[1]):
         return overrides
     share = overrides[:, _WEIGHT_SHARE]

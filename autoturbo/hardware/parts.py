@@ -195,6 +195,8 @@ class DmaEngine:
             there as well. It matters only where there is GB. A file that does not say has it, so
             that a chip to which GB is added is never slower; presets say false, since no public
             source tells of it.
+        prefetch_over_kernels: Whether it fetches for a kernel while others run before that, into
+            what GB has free; otherwise it knows of one kernel at a time.
     """
 
     channels: Annotated[int, whole("transfers at once", 2, timed=True)]
@@ -203,6 +205,9 @@ class DmaEngine:
     bypasses_gb: Annotated[
         bool,
         _flag("also moves between DDR and LB directly, past GB", default=True, example=False),
+    ] = True
+    prefetch_over_kernels: Annotated[
+        bool, _flag("fetches for a kernel to come while others run", default=True)
     ] = True
 
 

@@ -263,6 +263,9 @@ def _forget_defaults(target: Target, document: dict[str, Any]) -> None:
     if not (target.dma.bypasses_gb and target.gb.capacity):
         for engine in document["engines"]:
             engine.pop("bypasses_gb", None)
+    if target.dma.prefetch_over_kernels or not target.gb.capacity:
+        for engine in document["engines"]:
+            engine.pop("prefetch_over_kernels", None)
     if target.ddr.share == FIXED:
         document["ddr"].pop("share", None)
     if not target.overheads.kernel_ramp:

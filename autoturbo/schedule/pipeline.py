@@ -508,7 +508,8 @@ def _make_rules(context: SchedulingContext, values: tuple[Any, ...]) -> KernelRu
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
     default_room = InstructionRules.of(context, Knobs()).weight_room
     extra = max(instructions.weight_room - default_room, 0)
-    return KernelRules(BufferRules(victim, residence, extra), instructions)
+    ahead = 0 if knobs.fetch_ahead == AUTO else int(knobs.fetch_ahead)
+    return KernelRules(BufferRules(victim, residence, extra, ahead), instructions)
 
 
 # Schedulers by name

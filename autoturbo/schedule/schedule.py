@@ -13,17 +13,28 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from autoturbo.caches import BoundedCache
 from autoturbo.errors import ScheduleFileError
 from autoturbo.files import Kind, Outputs
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
+from autoturbo.hardware.parts import storage_ratio
 from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
 from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.loads import (
+    NO_KERNEL_LOADS,
+    NO_LOADS,
+    KernelLoads,
+    Loads,
+    loads_of,
+    place_loads,
+)
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement, Scope
@@ -188,10 +199,43 @@ class Schedule(Shown):
         for cluster, timeline in enumerate(self.timelines):
             digest.update(b"".join(self.signatures(cluster)))
             digest.update(timeline.copied.tobytes() + timeline.crossing.tobytes())
+            if timeline.ahead.any():
+                digest.update(timeline.ahead.tobytes())
         if len(self.timelines) > 1:  # who waits for whom
             where = [(one, self.cluster[one], self.instances.producers[one]) for one in self.order]
             digest.update(repr(where).encode())
         return digest.hexdigest()
+
+    def loads(self, cluster: int = 0) -> Loads:
+        """Return the loads of a cluster that run over its kernels."""
+        timeline = self.timelines[cluster]
+        if not timeline.ahead.any():
+            return NO_LOADS
+        if cluster not in self._loads:
+            stored = storage_ratio(self.context.dtype)
+            known: dict[bytes, KernelLoads] = {}
+            signatures = self.signatures(cluster)
+            for place, signature in enumerate(signatures):
+                if signature not in known:
+                    kernel = self.kernel(place, cluster)
+                    known[signature] = NO_KERNEL_LOADS
+                    if timeline.ahead[place] and kernel.rules.across and kernel.rules.has_gb:
+                        program = self.known_program(place, cluster)
+                        known[signature] = loads_of(program, kernel.stages, stored)
+            self._loads[cluster] = place_loads(
+                [known[signature] for signature in signatures], timeline,
+                Zones.of(self.context.target).gb,
+            )  # fmt: skip
+        return self._loads[cluster]
+
+    def known_program(self, kernel: int, cluster: int = 0) -> Instructions:
+        """Return the program of a kernel, which is kept for schedules that have it too."""
+        signature = self.signatures(cluster)[kernel]
+        return _PROGRAMS.get(signature, lambda: self.program(kernel, cluster))
+
+    @functools.cached_property
+    def _loads(self) -> dict[int, Loads]:
+        return {}
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
         """Return a 16-byte hash per kernel, in order, of all that determines its time."""
@@ -218,6 +262,12 @@ class Schedule(Shown):
         )  # fmt: skip
         text = hashes.tobytes()
         return [text[start : start + 16] for start in range(0, len(text), 16)]
+
+
+_PROGRAMS = BoundedCache[bytes, Instructions](
+    1 << 14, 192 << 20, lambda program: program.where.nbytes + program.amounts.nbytes
+)
+"""Programs by signature, for passes that are simulated whole."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -421,8 +471,26 @@ def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
     return [
         entry | ({"cluster": cluster} if schedule.cluster else {})
         for cluster, timeline in enumerate(schedule.timelines)
-        for entry in buffer_entries(schedule, timeline)
+        for entry in (*buffer_entries(schedule, timeline), *_load_entries(schedule, cluster))
     ]
+
+
+def _load_entries(schedule: Schedule, cluster: int) -> Iterator[dict[str, Any]]:
+    """Yield a schedule file's entries of the loads of a cluster, in order."""
+    loads, order = schedule.loads(cluster), schedule.timelines[cluster].order
+    for kernel, _, step, birth, size, address in np.column_stack(loads).tolist():
+        owner = order[kernel]
+        yield {
+            "kind": "load",
+            "tensor": "weights",
+            "subgraph": int(schedule.instances.subgraph[owner]),
+            "part": int(schedule.instances.part[owner]),
+            "scope": Scope.GB.name,
+            "address": address,
+            "bytes": size,
+            "first_step": birth,
+            "last_step": step,
+        }
 
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:

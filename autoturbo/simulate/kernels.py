@@ -18,6 +18,7 @@ another, and no less than its bytes at the global buffer's bandwidth, however it
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -79,6 +80,9 @@ QUANTITIES = Quantity.LB + 1
 # Bytes come last, so that they are all from DDR_READ on.
 BUSY = slice(Quantity.BUSY_DMA_IN, Quantity.BUSY_DMA_OUT + 1)
 WAIT = slice(Quantity.WAIT_DMA_IN, Quantity.ISSUED_DMA_IN)
+
+# What depends on when instructions begin, and not on which there are.
+OF_TIME = slice(Quantity.OVERLAP_DMA_IN_TRANSFER, Quantity.ISSUED_DMA_IN)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,14 +184,25 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     """Simulate one kernel."""
     out, begin, end = _timed(instructions, rates)
     engine = instructions.where[:, Column.ENGINE]
-    by_engine = [np.append(np.flatnonzero(engine == code), -1) for code in range(len(ENGINES))]
-    for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
-        out[position] = _together(
-            by_engine[first], by_engine[second], by_engine[second], begin, end
-        )
-    three = by_engine[TRANSFER], by_engine[MATRIX_ENGINE], by_engine[VECTOR_ENGINE]
-    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
+    by_engine = [np.flatnonzero(engine == code) for code in range(len(ENGINES))]
+    add_overlaps(by_engine, begin, end, out)
     return KernelTime(out)
+
+
+def add_overlaps(by_engine: Sequence[Ints], begin: Floats, end: Floats, totals: Floats) -> None:
+    """Write the seconds in which engines are busy together into totals.
+
+    Args:
+        by_engine: Instructions of each engine as they begin.
+        begin: Seconds at which each begins.
+        end: Seconds at which it ends.
+        totals: By :class:`Quantity`.
+    """
+    ended = [np.append(of_engine, -1) for of_engine in by_engine]
+    for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
+        totals[position] = _together(ended[first], ended[second], ended[second], begin, end)
+    three = ended[TRANSFER], ended[MATRIX_ENGINE], ended[VECTOR_ENGINE]
+    totals[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
 
 
 def kernel_seconds(instructions: Instructions, rates: Floats) -> float:

@@ -13,7 +13,7 @@ kernel also waits for those on other clusters that still read what it made two p
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,6 +34,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
+    OF_TIME,
     QUANTITIES,
     WAIT,
     Quantity,
@@ -43,6 +44,7 @@ from autoturbo.simulate.kernels import (
     run_kernel,
 )
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.whole_pass import PassRun, run_passes_whole
 
 
 @dataclass(eq=False)
@@ -98,7 +100,7 @@ def _seconds(size: Ints | Floats, rate: float) -> Floats:
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
     """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
     memory = KernelMemory() if memory is None else memory
-    passes = [_one_pass(schedule, memory, cluster) for cluster in range(len(schedule.timelines))]
+    passes = _passes(schedule, memory)
     joint = _Pass(
         [s for one in passes for s in one.signatures],
         np.concatenate([one.kernels for one in passes]),
@@ -128,17 +130,40 @@ class _Pass(NamedTuple):
 
 def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
     """Return each kernel's seconds in order on a cluster, with its movements and its launch."""
-    return _one_pass(schedule, memory, cluster).seconds
+    return _passes(schedule, memory)[cluster].seconds
 
 
-def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
+def _passes(schedule: Schedule, memory: KernelMemory) -> list[_Pass]:
+    """Return a pass of every cluster; it is run whole where loads run over its kernels."""
+    whole = whole_passes(schedule)
+    return [_one_pass(schedule, memory, cluster, one) for cluster, one in enumerate(whole)]
+
+
+def whole_passes(schedule: Schedule) -> Sequence[PassRun | None]:
+    """Return a pass of every cluster run whole; None of each where no loads run over kernels."""
+    clusters = range(len(schedule.timelines))
+    if not any(len(schedule.loads(cluster).step) for cluster in clusters):
+        return [None for _ in clusters]
+    target = schedule.context.target
+    moves = [movement_times(t.copied, t.crossing, target) for t in schedule.timelines]
+    return run_passes_whole(schedule, moves)
+
+
+def _one_pass(
+    schedule: Schedule, memory: KernelMemory, cluster: int, whole: PassRun | None = None
+) -> _Pass:
     target, timeline = schedule.context.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
     moves = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
-    work = kernels[:, Quantity.SECONDS]
-    seconds = work + target.overheads.around(work) + moves[:, 0]
+    if whole is None:
+        work = kernels[:, Quantity.SECONDS]
+        seconds = work + target.overheads.around(work) + moves[:, 0]
+    else:
+        kernels[:, Quantity.SECONDS] = [kernel.work for kernel in whole.kernels]
+        seconds = np.asarray([kernel.end - kernel.begin for kernel in whole.kernels])
+        totals[OF_TIME] = whole.totals[OF_TIME]
     totals[Quantity.SECONDS] = seconds.sum()
     totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
     totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
@@ -268,7 +293,7 @@ def _measurement(
     moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
-    times = dict(zip(one.signatures, one.kernels[:, Quantity.SECONDS].tolist(), strict=True))
+    times = _mean_times(one)
     return Measurement(
         latency=bound.checked(latency, f"{schedule.model.name} on {schedule.context.target.name}"),
         batch=schedule.model.known_batch,
@@ -291,6 +316,14 @@ def _measurement(
         subgraph_times=subgraph_times(schedule, _launched(schedule), one.seconds),
         program=schedule.digest,
     )
+
+
+def _mean_times(one: _Pass) -> dict[bytes, float]:
+    """Return the seconds of each kernel, in the mean where loads make equal ones differ."""
+    seconds = defaultdict[bytes, list[float]](list)
+    for signature, own in zip(one.signatures, one.kernels[:, Quantity.SECONDS], strict=True):
+        seconds[signature].append(float(own))
+    return {s: own[0] if len({*own}) == 1 else sum(own) / len(own) for s, own in seconds.items()}
 
 
 _DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]

@@ -38,6 +38,7 @@ from autoturbo.verify.findings import (
     instance_name,
     layer_name,
 )
+from autoturbo.verify.loads import check_loads
 from autoturbo.verify.races import check_races, meeting_pairs
 from autoturbo.verify.replay import replay_of
 from autoturbo.verify.trace import Trace, sizes_of
@@ -48,9 +49,9 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
 
     Kinds: ``"overlap"``, ``"capacity"``, ``"alignment"``, ``"lifetime"``, ``"freed buffer"``,
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
-    ``"residence"``, ``"race"``.
+    ``"residence"``, ``"race"``, ``"load"``.
     """
-    findings, replay = check_buffers(schedule), replay_of(schedule)
+    findings, replay = check_buffers(schedule) + check_loads(schedule), replay_of(schedule)
     findings += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
     return (
         findings + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)

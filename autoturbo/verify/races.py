@@ -48,6 +48,7 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     orders: dict[int, _Order] = {}
     findings: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
+        passed = _passed_loads(schedule, cluster)
         for phase in phases:
             if phase.program is None:
                 continue
@@ -58,9 +59,28 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             for one, two, ring in orders[key].clashes:
                 names = labels.instruction(one), labels.instruction(two)
                 findings.append(labels.race(*names, _slot_name(ring)))
-            findings += _buffer_races(labels, orders[key])
+            table = np.concatenate((phase.accesses, passed.get(phase.instance, phase.accesses[:0])))
+            findings += _buffer_races(labels, orders[key], table)
         findings += _lost_barriers(schedule, cluster, phases)
     return (*findings, *_lost_waits(schedule, trace))
+
+
+_LOAD = -1
+"""Buffer of an access to a load, which has none."""
+
+
+def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
+    """Return what kernels read of loads that run over them, by instance, as :class:`Access`."""
+    loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
+    layer = loads.step - 1 - (timeline.rows[:-1] + np.arange(len(timeline.order)))[loads.kernel]
+    columns = (
+        layer, 1 << Role.PASS_WEIGHTS, Scope.GB, loads.address, loads.address + loads.size, 0, _LOAD
+    )  # fmt: skip
+    table = np.column_stack(np.broadcast_arrays(*columns))
+    return {
+        int(timeline.order[kernel]): table[loads.kernel == kernel]
+        for kernel in np.unique(loads.kernel)
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,8 +209,10 @@ class _KernelLabels:
         """Return a text on the place that two accesses share."""
         timeline = self.schedule.timelines[self.cluster]
         names = [
-            buffer_name(self.schedule, timeline, int(row[Access.BUFFER])) for row in (first, second)
-        ]
+            "a load" if (at := int(row[Access.BUFFER])) == _LOAD
+            else buffer_name(self.schedule, timeline, at)
+            for row in (first, second)
+        ]  # fmt: skip
         low = max(int(first[Access.LOW]), int(second[Access.LOW]))
         scope = Scope(int(first[Access.SCOPE])).name
         where = f"byte {low} of {scope}" if scope != "DDR" else scope
@@ -296,13 +318,12 @@ def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
     return last, np.where(roles[..., None], least, _NEVER).min(axis=1)
 
 
-def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
-    """Yield races between accesses of a kernel to its cluster's buffers.
+def _buffer_races(labels: _KernelLabels, order: _Order, table: Ints) -> Iterator[Finding]:
+    """Yield races between accesses of a kernel to its cluster's buffers and loads.
 
     Tiles of one layer may overwrite what they read: each reads its own elements before. Reads by
     other cores must be over by then.
     """
-    table = labels.phase.accesses
     if len(table) < 2:  # noqa: PLR2004  a pair
         return
     last, least = _ends(order, table)

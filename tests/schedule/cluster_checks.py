@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.simulate.kernels import rates_of, run_kernel
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.pass_checks import check_whole_pass
 from tests.schedule.steps import Step, instances_of, movement_time, program_of, steps_of
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
 
 def check_latency(schedule: Schedule) -> None:
     """The latency is what clusters need that wait for each other, event by event."""
+    if any(len(schedule.loads(c).step) for c in range(len(schedule.timelines))):
+        check_whole_pass(schedule)
+        return
     target, loops = schedule.context.target, schedule.share.loops
     rates = rates_of(target, schedule.context.dtype)
     fixed = target.overheads.kernel_launch + target.overheads.barrier

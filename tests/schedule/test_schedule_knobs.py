@@ -138,8 +138,8 @@ def test_names_and_order_of_the_fields_are_a_contract() -> None:
     fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
     assert fields == ["layer", *subgraph_knobs()]
     assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
-    assert list(model_knobs())[-6:-4] == ["weight_buffer_fraction", "layer_order"]
-    assert tuple(model_knobs())[-4:] == ChipPart._fields
+    assert list(model_knobs())[-7:-5] == ["weight_buffer_fraction", "layer_order"]
+    assert tuple(model_knobs())[-5:] == (*ChipPart._fields, "fetch_ahead")
 
 
 def test_every_choice_is_accepted() -> None:

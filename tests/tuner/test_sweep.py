@@ -196,7 +196,7 @@ def inverted(blocks: int, size: int, width: int, batch: int = 1) -> Graph:
 
 
 def small(name: str) -> Graph:
-    """A small network; a search of four trials misses much of each."""
+    """A small network; a search of three trials misses much of each."""
     if name == "chain":
         return chain("conv", "relu", "conv", "relu", "pool", "conv", shape=(2, 32, 32, 32))
     return inverted(1, 64, 32, batch=4)
@@ -232,7 +232,7 @@ def test_more_of_what_only_helps_is_never_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vary: tuple[str, ...]
 ) -> None:
     asked: dict[str, Any] = {
-        "trials": 4, "database": tmp_path / "a.db", "runs_folder": tmp_path,
+        "trials": 3, "database": tmp_path / "a.db", "runs_folder": tmp_path,
         "fixed": {"used_cores": STCP920.cores},  # else each takes the part that suits it
     }  # fmt: skip
     with monkeypatch.context() as alone:

@@ -24,11 +24,13 @@ from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.knobs.kinds import (
     AUTO,
     GLOBAL_BUFFER,
+    LOADS_OVER_KERNELS,
     MIDDLE_PRIORITY,
     SEVERAL_CLUSTERS,
     Boundary,
     Cores,
     Dimensions,
+    FetchAhead,
     InnerParts,
     Knob,
     KnobGroup,
@@ -332,6 +334,20 @@ class Knobs:
             low=0,
         )
     )
+    fetch_ahead: int | str = knob(
+        FetchAhead(
+            stage=Stage.MEMORY,
+            help="layers before its own from which on a weight tile may be fetched into free GB; "
+            "1024: as far as there is room",
+            choices=(1024, 64, 8),
+            published="0, inside its own kernel",
+            published_number=0,
+            low=0,
+            needs=tuple((far, LOADS_OVER_KERNELS) for far in (1024, 64, 8)),
+            opens=(1024,),
+            alone=False,
+        )
+    )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
     units: UnitKnobs | None = field(default=None, metadata={})
     """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""
@@ -528,6 +544,7 @@ class SubGraphKnobs:
     prefetch_depth: int | str = _overriding("prefetch_depth")
     tile_subdivision: int | str = _overriding("tile_subdivision")
     instruction_scheduling: str = _overriding("instruction_scheduling")
+    fetch_ahead: int | str = _overriding("fetch_ahead")
 
     def __post_init__(self) -> None:
         """Refuse what a knob does not take, and bring equal overrides into one form.

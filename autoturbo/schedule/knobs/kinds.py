@@ -121,6 +121,11 @@ class Need(NamedTuple):
 
 
 GLOBAL_BUFFER = Need("gb.capacity_kib", lambda target: target.gb.capacity > 0, "it has no GB")
+LOADS_OVER_KERNELS = Need(
+    "engines.dma.prefetch_over_kernels",
+    lambda target: target.dma.prefetch_over_kernels and target.gb.capacity > 0,
+    "its DMA fetches nothing for a kernel to come",
+)
 SEVERAL_CLUSTERS = Need("clusters", lambda target: target.clusters > 1, "it has one cluster")
 
 
@@ -145,6 +150,8 @@ class Knob(abc.ABC):
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
             was made leave them out.
+        alone: Whether a kernel by itself shows what the knob does; else its neighbours decide, and
+            no model that is to serve other schedules may learn from it.
     """
 
     stage: Stage
@@ -159,6 +166,7 @@ class Knob(abc.ABC):
     needs: tuple[tuple[Value, Need], ...] = ()
     searched: bool = True
     opens: tuple[Value, ...] = ()
+    alone: bool = True
 
     @abc.abstractmethod
     def check(self, value: object, at: Location, prefix: str = "") -> None:
@@ -501,6 +509,21 @@ class WeightShare(Numbers):
     def offered_in(self, subgraph: InSubGraph) -> tuple[Value, ...]:
         """Return the shares, where there are weights."""
         return self.choices if subgraph.weights else ()
+
+
+class FetchAhead(WeightShare):
+    """Steps before a layer at which its weights may be fetched."""
+
+    __slots__ = ()
+
+    def missing(self, value: Value, target: Target) -> Need | None:
+        """Return what the target has to say that it can; None for 0, or where it says so."""
+        needs = value not in (AUTO, 0)
+        return LOADS_OVER_KERNELS if needs and not LOADS_OVER_KERNELS.met(target) else None
+
+    def offered_in(self, subgraph: InSubGraph) -> tuple[Value, ...]:
+        """Return the steps, where there are weights and the target can."""
+        return Knob.offered_in(self, subgraph) if subgraph.weights else ()
 
 
 def own_of(knob: Knob, name: str) -> Knob:

@@ -66,6 +66,8 @@ class Timeline:
         copied: Per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
         crossing: Per kernel, bytes that movements bring to the busiest core from other cores.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        ahead: Per kernel, the most steps before a layer at which its weights may be fetched; 0 for
+            one that fetches for itself.
         kind: Per buffer, index into :data:`KINDS`.
         tensor: Per buffer, the tensor, -1 for weights and tiles.
         owner: Per buffer, the instance that makes it or that it is brought in for.
@@ -81,6 +83,7 @@ class Timeline:
     copied: Ints
     crossing: Ints
     resident: Ints
+    ahead: Ints
     kind: Ints
     tensor: Ints
     owner: Ints
@@ -120,11 +123,13 @@ class BufferRules:
         victim: Which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
         residence: Where its weights stay between its instances, a key of :data:`RESIDENCES`.
         tiles: Bytes of every core's LB that its kernels take for weight tiles.
+        ahead: Steps before a layer at which its weights may be fetched at most.
     """
 
     victim: str = "longest"
     residence: str = "stream"
     tiles: int = 0
+    ahead: int = 0
 
 
 def build_timeline(
@@ -158,12 +163,13 @@ def build_timeline(
     kind, tensor, owner = held.reshape(-1, 3).T.copy()
     rows = np.cumsum([0, *(len(templates[index].layers) for index in order)])
     streams = walk.streams()
+    ahead = [rules[subgraph].ahead for subgraph in graph.subgraph[steps].tolist()]
     free = _free_bytes(buffers, kind, len(steps) + int(rows[-1]), zones)
     kernels = [templates[index] for index in order]
     streams[:, ROOM] = _rooms(kernels, streams, free, rows, zones)
     timeline = Timeline(
         graph, steps, templates, movements, rows, streams, copied, crossing,
-        np.asarray(resident, np.int64), kind, tensor, owner, buffers,
+        np.asarray(resident, np.int64), np.asarray(ahead, np.int64), kind, tensor, owner, buffers,
     )  # fmt: skip
     if len(steps) < graph.count:
         buffers.death[handed_over(timeline)] = len(steps) + int(rows[-1]) - 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from autoturbo.schedule.codegen.instructions import (
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, issue, run_kernel
+from autoturbo.simulate.whole_pass import KernelRun
 
 
 class Limit(StrEnum):
@@ -79,17 +81,43 @@ class KernelShares:
     busiest: float
 
 
-def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelShares:
+class KernelTimes(NamedTuple):
+    """When everything in a kernel happens, in seconds from its first instruction on.
+
+    Attributes:
+        seconds: Of the kernel.
+        begin: Per instruction; of a load that is fetched before its kernel, less than 0.
+        end: When its engine is free again.
+        done: When what waits for it may begin.
+    """
+
+    seconds: float
+    begin: Floats
+    end: Floats
+    done: Floats
+
+    @staticmethod
+    def of(run: KernelRun) -> KernelTimes:
+        """Return the times of a kernel of a pass."""
+        times = (times - run.body for times in (run.issued, run.freed, run.done))
+        return KernelTimes(run.work, *times)
+
+
+def kernel_shares(
+    program: Instructions, rates: Floats, layers: int, times: KernelTimes | None = None
+) -> KernelShares:
     """Return a kernel's time, attributed to limits and layers.
 
     Args:
         program: Of the kernel.
         rates: Of :func:`autoturbo.simulate.kernels.rates_of`.
         layers: Of its sub-graph.
+        times: In its pass; those of the kernel by itself if None.
     """
     totals = run_kernel(program, rates).totals
-    begin, end, done = issue(program, rates)
-    seconds = float(totals[Quantity.SECONDS])
+    if times is None:
+        times = KernelTimes(float(totals[Quantity.SECONDS]), *issue(program, rates))
+    seconds, begin, end, done = times
     path = float(done.max(initial=0.0))
     limits = _limits(program, end - begin, rates)
     moved = _memory(totals, rates)
@@ -189,10 +217,14 @@ def _along_path(
                 current = int(earlier)  # it completes when the one before it on its engine has
                 continue
             shares[layer, _AT[Limit.LATENCY]] += done[current] - end[current]
-        shares[layer, limits[current]] += end[current] - begin[current]
+        shares[layer, limits[current]] += end[current] - max(begin[current], 0.0)
         if begin[current] <= 0:
             return shares
-        current, waits = _cause(program.where, before, begin, end, done, current)
+        cause = _cause(program.where, before, begin, end, done, current)
+        if cause is None:  # the bus had loads of other kernels, or one had to wait for its step
+            shares[layer, _AT[Limit.DDR]] += begin[current]
+            return shares
+        current, waits = cause
 
 
 def _before(engine: Ints) -> Ints:
@@ -206,10 +238,11 @@ def _before(engine: Ints) -> Ints:
 
 def _cause(
     where: Ints, before: Ints, begin: Floats, end: Floats, done: Floats, at: int
-) -> tuple[int, bool]:
+) -> tuple[int, bool] | None:
     """Return the instruction that another waited for, and whether for its completion.
 
-    If both its engine and another instruction delayed it, the engine comes first.
+    If both its engine and another instruction delayed it, the engine comes first. In a pass it may
+    have been the bus or nothing of its kernel at all, which is None.
 
     Args:
         where: Of the program, a row per instruction.
@@ -222,8 +255,11 @@ def _cause(
     earlier = int(before[at])
     if earlier >= 0 and end[earlier] == begin[at]:
         return earlier, False
-    needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0]
-    return max(needed, key=lambda n: (done[n], -n)), True
+    needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0 and done[n] == begin[at]]
+    if needed:
+        return min(needed), True
+    bus = np.flatnonzero((end == begin[at]) & np.isin(where[:, Column.ENGINE], (DMA_IN, DMA_OUT)))
+    return (int(bus[-1]), False) if len(bus) else None
 
 
 def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: float) -> Floats:

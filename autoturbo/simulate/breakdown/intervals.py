@@ -14,7 +14,7 @@ from autoturbo.schedule.codegen.instructions import Column, Instructions
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.kernels import Quantity, issue, rates_of
-from autoturbo.simulate.sequence import KernelMemory, movement_times
+from autoturbo.simulate.sequence import KernelMemory, movement_times, whole_passes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +50,14 @@ class KernelInterval:
     def layers(self) -> Floats:
         """Return begin and end of every layer, ``(layers, 2)``; NaN for one without instructions.
 
-        A layer runs from the begin of its first instruction, prefetches included, to the end of its
-        last.
+        A layer runs from the begin of its first instruction, prefetches in the kernel included, to
+        the end of its last.
         """
         where = self.program.where[:, Column.LAYER]
         count = int(where.max()) + 1 if len(where) else 0
         bounds = np.full((count, 2), np.nan)
         for layer in range(count):
-            of_layer = where == layer
+            of_layer = (where == layer) & (self.issued >= self.body)
             if of_layer.any():
                 bounds[layer] = self.issued[of_layer].min(), self.done[of_layer].max()
         return bounds
@@ -72,6 +72,18 @@ def pass_intervals(
     """
     memory = KernelMemory() if memory is None else memory
     target = schedule.context.target
+    whole = [one for one in whole_passes(schedule) if one is not None]
+    if whole:
+        launch, places = target.overheads.kernel_launch, _places(schedule)
+        return tuple(
+            KernelInterval(
+                cluster, instance, run.begin, run.body - launch, run.body, run.end, 0.0,
+                run.program, run.issued, run.freed, run.done,
+            )
+            for instance in schedule.order
+            for cluster, kernel in [places[instance]]
+            for run in [whole[cluster].kernels[kernel]]
+        )  # fmt: skip
     rates = rates_of(target, schedule.context.dtype)
     overheads = target.overheads
     known: dict[bytes, tuple[Instructions, Floats, Floats, Floats]] = {}

@@ -17,7 +17,13 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.attribution import LIMITS, KernelShares, Limit, kernel_shares
+from autoturbo.simulate.breakdown.attribution import (
+    LIMITS,
+    KernelShares,
+    KernelTimes,
+    Limit,
+    kernel_shares,
+)
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import (
     COPIES,
@@ -25,7 +31,9 @@ from autoturbo.simulate.sequence import (
     movement_times,
     run_passes,
     simulate,
+    whole_passes,
 )
+from autoturbo.simulate.whole_pass import PassRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,8 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     """
     memory = KernelMemory() if memory is None else memory
     latency = simulate(schedule, memory).latency
-    clusters = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
+    runs = whole_passes(schedule)
+    clusters = [_cluster(schedule, cluster, one) for cluster, one in enumerate(runs)]
     counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in clusters])
     kernels = tuple(
         KernelShare(int(instance), index, *_spent(row), part.seconds - part.busiest, int(count))
@@ -185,16 +194,25 @@ class _Cluster(NamedTuple):
     parts: list[KernelShares]
 
 
-def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
-    """Attribute the time of every kernel of a pass; those of one signature once."""
+def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluster:
+    """Attribute the time of every kernel of a pass; those of one signature once.
+
+    Where loads run over kernels, equal kernels may take different times.
+
+    Returns:
+        The shares.
+    """
     target, timeline = schedule.context.target, schedule.timelines[cluster]
     rates = rates_of(target, schedule.context.dtype)
     known: dict[bytes, KernelShares] = {}
     parts = []
     for kernel, signature in enumerate(schedule.signatures(cluster)):
+        layers = len(timeline.templates[int(timeline.order[kernel])].layers)
+        if whole is not None:
+            run = whole.kernels[kernel]
+            parts.append(kernel_shares(run.program, rates, layers, KernelTimes.of(run)))
+            continue
         if signature not in known:
-            subgraph = int(schedule.instances.subgraph[timeline.order[kernel]])
-            layers = len(schedule.instances.subgraphs[subgraph].layers)
             known[signature] = kernel_shares(schedule.program(kernel, cluster), rates, layers)
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))

@@ -1,0 +1,110 @@
+"""What must hold of a pass whose loads run over its kernels, instruction by instruction."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
+from autoturbo.simulate.kernels import durations, rates_of
+from autoturbo.simulate.sequence import simulate, whole_passes
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.simulate.whole_pass import KernelRun
+
+NEARLY = 1e-12
+"""Seconds: sums in another order differ by less."""
+
+
+def check_whole_pass(schedule: Schedule) -> None:
+    """Engines, the bus and the kernels of every cluster keep their rules, and the times add up."""
+    runs = [one.kernels for one in whole_passes(schedule) if one is not None]
+    assert len(runs) == len(schedule.timelines)
+    for cluster, kernels in enumerate(runs):
+        _check_engines(schedule, kernels)
+        _check_bus(schedule, cluster, kernels)
+        _check_loads(schedule, cluster, kernels)
+        for one, two in itertools.pairwise(kernels):
+            assert one.end <= two.begin + NEARLY
+    _check_handing_over(schedule, runs)
+    if schedule.share.loops == 1:
+        last = max(kernels[-1].end for kernels in runs if kernels)
+        assert abs(simulate(schedule).latency - last) <= NEARLY
+
+
+def _check_engines(schedule: Schedule, kernels: tuple[KernelRun, ...]) -> None:
+    """Instructions take their time, on their engine one by one, and after what they wait for."""
+    rates = rates_of(schedule.context.target, schedule.context.dtype)
+    for run in kernels:
+        where, own = run.program.where, run.issued >= run.body
+        engine = where[:, Column.ENGINE]
+        for code in range(len(ENGINES)):
+            at = np.flatnonzero(engine == code)
+            length, latency = durations(code, run.program.amounts[at], rates)
+            taken = run.freed[at] - run.issued[at]
+            assert (taken >= length - NEARLY).all()
+            if code not in (DMA_IN, DMA_OUT):
+                assert own[at].all()
+                assert (taken <= length + NEARLY).all()
+                assert (run.issued[at][1:] >= run.freed[at][:-1] - NEARLY).all()
+            assert (run.done[at] >= run.freed[at] + latency - NEARLY).all()
+        for index, row in enumerate(where.tolist()):
+            needed = [n for n in row[Column.AFTER :] if n >= 0] if own[index] else []
+            # a load has its room, whatever waited for a slot of the ring
+            if engine[index] != DMA_IN:
+                assert all(run.done[n] <= run.issued[index] + NEARLY for n in needed)
+        assert run.body + run.work >= run.done.max(initial=0.0) - NEARLY
+
+
+def _check_bus(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...]) -> None:
+    """At no time both directions together have had more seconds of the bus than there were."""
+    rates = rates_of(schedule.context.target, schedule.context.dtype)
+    served = []
+    for run in kernels:
+        for code in (DMA_IN, DMA_OUT):
+            at = np.flatnonzero(run.program.where[:, Column.ENGINE] == code)
+            length, _ = durations(code, run.program.amounts[at], rates)
+            served += list(zip(run.issued[at], run.freed[at], length, strict=True))
+    for begin, end, _ in served:
+        inside = sum(length for b, e, length in served if b >= begin and e <= end)
+        assert inside <= end - begin + NEARLY
+    del cluster
+
+
+def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...]) -> None:
+    """Every load comes in its turn, once all of the steps before it is born has ended."""
+    loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
+    begins = timeline.rows[:-1] + np.arange(len(kernels))
+    before = -np.inf
+    for kernel, instruction, _, birth in np.column_stack(loads[:4]).tolist():
+        run = kernels[kernel]
+        assert run.issued[instruction] >= before - NEARLY
+        before = run.freed[instruction]
+        born_in = int(np.searchsorted(begins, birth, side="right")) - 1
+        other, layer = kernels[born_in], birth - begins[born_in] - 1
+        own = [i for k, i in zip(loads.kernel, loads.instruction, strict=True) if k == born_in]
+        earlier = other.program.where[:, Column.LAYER] < layer
+        earlier[own] = False
+        ended = max(other.done[earlier].max(initial=-np.inf), other.body if layer >= 0 else 0.0)
+        if born_in and layer < 0:
+            ended = max(ended, kernels[born_in - 1].end)
+        assert run.issued[instruction] >= ended - NEARLY
+
+
+def _check_handing_over(schedule: Schedule, runs: list[tuple[KernelRun, ...]]) -> None:
+    """A kernel begins after those on other clusters that make what it reads, in a single pass."""
+    if schedule.share.loops > 1 or not schedule.cluster:
+        return
+    run_of = {
+        instance: run
+        for timeline, kernels in zip(schedule.timelines, runs, strict=True)
+        for instance, run in zip(timeline.order.tolist(), kernels, strict=True)
+    }
+    barrier = schedule.context.target.overheads.barrier
+    for instance, run in run_of.items():
+        for maker in schedule.instances.producers[instance]:
+            if schedule.cluster[maker] != schedule.cluster[instance]:
+                assert run_of[maker].end + barrier <= run.begin + NEARLY
