@@ -212,21 +212,26 @@ class Schedule(Shown):
         if not timeline.ahead.any():
             return NO_LOADS
         if cluster not in self._loads:
-            stored = storage_ratio(self.context.dtype)
             known: dict[bytes, KernelLoads] = {}
-            signatures = self.signatures(cluster)
-            for place, signature in enumerate(signatures):
-                if signature not in known:
-                    kernel = self.kernel(place, cluster)
-                    known[signature] = NO_KERNEL_LOADS
-                    if timeline.ahead[place] and kernel.rules.across and kernel.rules.has_gb:
-                        program = self.known_program(place, cluster)
-                        known[signature] = loads_of(program, kernel.stages, stored)
-            self._loads[cluster] = place_loads(
-                [known[signature] for signature in signatures], timeline,
-                Zones.of(self.context.target).gb,
-            )  # fmt: skip
+            for place, signature in enumerate(self.signatures(cluster)):
+                if timeline.ahead[place] and signature not in known:
+                    known[signature] = self._loads_of(place, cluster)
+            kernels = [
+                known[signature] if ahead else NO_KERNEL_LOADS
+                for signature, ahead in zip(
+                    self.signatures(cluster), timeline.ahead.tolist(), strict=True
+                )
+            ]
+            room = Zones.of(self.context.target).gb
+            self._loads[cluster] = place_loads(kernels, timeline, room)
         return self._loads[cluster]
+
+    def _loads_of(self, place: int, cluster: int) -> KernelLoads:
+        kernel = self.kernel(place, cluster)
+        if not (kernel.rules.across and kernel.rules.has_gb):
+            return NO_KERNEL_LOADS
+        stored = storage_ratio(self.context.dtype)
+        return loads_of(self.known_program(place, cluster), kernel.stages, stored)
 
     def known_program(self, kernel: int, cluster: int = 0) -> Instructions:
         """Return the program of a kernel, which is kept for schedules that have it too."""

@@ -82,12 +82,14 @@ class Pins:
             knobs: The candidate.
             here: The model and the target.
         """
-        chosen: dict[str, Any] = dict(self.model)
+        chosen: dict[str, Any] = {
+            name: model_knobs()[name].canonical(value, here) for name, value in self.model.items()
+        }
         for name, values in self.allowed.items():
             decision = model_knobs()[name]
             kept = {decision.canonical(value, here) for value in values}
             if name not in chosen and decision.canonical(getattr(knobs, name), here) not in kept:
-                chosen[name] = values[0]
+                chosen[name] = decision.canonical(values[0], here)
         known = {own.layer: self._following(own) for own in knobs.overrides}
         known |= {
             layer: _fixed_over(own, self.names(layer), known.get(layer))
