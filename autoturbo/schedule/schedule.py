@@ -26,11 +26,11 @@ from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
 from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.loads import (
     NO_KERNEL_LOADS,
     NO_LOADS,
     KernelLoads,
+    LoadRoom,
     Loads,
     loads_of,
     place_loads,
@@ -222,7 +222,7 @@ class Schedule(Shown):
                     self.signatures(cluster), timeline.ahead.tolist(), strict=True
                 )
             ]
-            room = Zones.of(self.context.target).gb
+            room = LoadRoom.of(self.context.target)
             self._loads[cluster] = place_loads(kernels, timeline, room)
         return self._loads[cluster]
 
@@ -483,7 +483,8 @@ def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
 def _load_entries(schedule: Schedule, cluster: int) -> Iterator[dict[str, Any]]:
     """Yield a schedule file's entries of the loads of a cluster, in order."""
     loads, order = schedule.loads(cluster), schedule.timelines[cluster].order
-    for kernel, _, step, birth, size, address in np.column_stack(loads).tolist():
+    columns = loads.kernel, loads.step, loads.birth, loads.size, loads.address
+    for kernel, step, birth, size, address in np.column_stack(columns).tolist():
         owner = order[kernel]
         yield {
             "kind": "load",

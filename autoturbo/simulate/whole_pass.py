@@ -4,8 +4,9 @@ Between kernels, :mod:`autoturbo.simulate.kernels` needs nothing of one for the 
 ahead (:mod:`autoturbo.schedule.memory.loads`) do: here all kernels of a pass are issued in one run.
 The rules of engines are the same. Both directions of DDR share one bus: it takes the fetches and
 saves of the kernel that runs as they become ready, of several the first in the program, and while
-none is ready the next load, once the step has begun that it is born at. A load gives way at once
-and goes on later. A step begins when all layers before it have ended, or the kernel before.
+none is ready the next load, once the step has begun that it is born at and the load is passed to
+the cores whose bytes it takes. A load gives way at once and goes on later. A step begins when all
+layers before it have ended, or the kernel before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.memory.loads import Loads
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.dram import Memory
 from autoturbo.simulate.kernels import (
@@ -121,6 +123,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         np.concatenate([first[kernels[c] + one.kernel] + one.instruction
                         for c, one in enumerate(loads)]),
         np.concatenate([step0[c] + one.birth for c, one in enumerate(loads)]),
+        np.concatenate([_waits(one, first[kernels[c] :]) for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
     )  # fmt: skip
@@ -153,6 +156,17 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
             runs.append(KernelRun(begin, body, work, end, programs[kernel], *own))
         passes.append(PassRun(tuple(runs), totals))
     return tuple(passes)
+
+
+def _waits(loads: Loads, first: Ints) -> Ints:
+    """Return the instructions that have to be over before loads are fetched, -1 for none.
+
+    Args:
+        loads: Of a cluster.
+        first: The first instruction of its kernels.
+    """
+    at = first[loads.kernel[loads.after]] + loads.passed[loads.after]
+    return np.where(loads.after < 0, -1, at)
 
 
 def _add_overlaps(engine: Ints, issued: Floats, freed: Floats, totals: Floats) -> None:
@@ -208,6 +222,7 @@ class _Plan(NamedTuple):
         queues: Where each cluster's loads begin, and one entry more.
         queue: The instruction of each load, in the order in which they are fetched.
         birth: The step from which each may be fetched.
+        after: The instruction that has to be over by then; negative for none.
         moves: Seconds of the movements before each kernel.
         bus: Those of them in which they have the bus.
         overheads: Seconds of a launch, a barrier and a ramp.
@@ -223,6 +238,7 @@ class _Plan(NamedTuple):
     queues: Ints
     queue: Ints
     birth: Ints
+    after: Ints
     moves: Floats
     bus: Floats
     overheads: Floats
@@ -434,7 +450,11 @@ def _load_ready(p: _Plan, s: _State, cluster: int) -> float:
     load = s.head[cluster]
     if load == p.queues[cluster + 1]:
         return float(np.inf)
-    return float(max(s.bus[cluster], s.step[p.birth[load]]))
+    ready = max(s.bus[cluster], s.step[p.birth[load]])
+    before = p.after[load]
+    if before >= 0:
+        ready = max(ready, s.done[before] if s.issued[before] else np.inf)
+    return float(ready)
 
 
 @borrowing

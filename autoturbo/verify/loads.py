@@ -1,10 +1,11 @@
 """The check of loads that run over kernels.
 
-A load is fetched once the step has begun that it is born at, in order, and passed to the cores by
-its kernel. So nothing is overwritten too early if no other content of its bytes lives in any of its
-steps; the kernel has what it needs if whatever passes a load waits for it; and a pass comes to its
-end if no load is born after the step in which something waits for it. What a kernel does with the
-bytes of a load after that, :mod:`autoturbo.verify.races` knows.
+A load is fetched in its turn, once the step has begun that it is born at and the load that it waits
+for is passed to the cores. So nothing is overwritten too early if no tensor lives in its
+bytes in any of its steps and it waits for every load that had some of them; the kernel has what it
+needs if whatever passes a load waits for it; and a pass comes to its end if no load is born after
+the step in which something waits for it, nor waits for one that is passed later. What a kernel does
+with the bytes of a load after that, :mod:`autoturbo.verify.races` knows.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.codegen.instructions import Column, Instructions
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Amount, Role
-from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schedule.memory.allocate import ALIGNMENT
+from autoturbo.schedule.memory.loads import LoadRoom, held_beside, rings_of
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding, instance_name
 from autoturbo.verify.races import meeting_pairs
@@ -45,7 +47,11 @@ class _Cluster:
     def __init__(self, schedule: Schedule, cluster: int) -> None:
         self.schedule, self.timeline = schedule, schedule.timelines[cluster]
         self.loads, self.cluster = schedule.loads(cluster), cluster
+        self.room = LoadRoom.of(schedule.context.target)
         self.begins = self.timeline.rows[:-1] + np.arange(len(self.timeline.order))
+
+    def _program(self, kernel: int) -> Instructions:
+        return self.schedule.known_program(kernel, self.cluster)
 
     def report(self, kind: str, load: int, message: str) -> Finding:
         kernel, instruction = int(self.loads.kernel[load]), int(self.loads.instruction[load])
@@ -59,15 +65,17 @@ class _Cluster:
         seen = set[tuple[int, int]]()
         places = list[tuple[int, int]]()
         for load, row in enumerate(np.column_stack(loads).tolist()):
-            kernel, instruction, step, birth, size, address = row
+            kernel, instruction, said, step, birth, _, size, address = row
             known = kernel < len(self.timeline.order) and (kernel, instruction) not in seen
-            program = self.schedule.known_program(kernel, self.cluster) if known else None
+            program = self._program(kernel) if known else None
             if program is None or not _fetches(program, instruction):
                 yield self.report("load", load, "is none that its kernel needs")
                 continue
             seen.add((kernel, instruction))
             passed, message = self._needed(program, load)
             places.append((kernel, passed))
+            if said != passed:
+                message = f"is said to be passed by {said}, it is by {passed}"
             if message:
                 yield self.report("load", load, message)
             latest = self.begins[kernel] + 1 + _meanwhile(program, passed)
@@ -77,9 +85,8 @@ class _Cluster:
                 yield self.report("lifetime", load, f"is born {step - birth} steps ahead")
             if address % ALIGNMENT:
                 yield self.report("alignment", load, f"begins at {address} in GB")
-            limit = Zones.of(self.schedule.context.target).gb
-            if address < 0 or address + size > limit:
-                message = f"ends at {address + size} in GB, which has {limit} bytes for buffers"
+            if address < 0 or address + size > self.room.size:
+                message = f"ends at {address + size} in GB, where loads have {self.room.size} bytes"
                 yield self.report("capacity", load, message)
         yield from self._order(places)
         yield from self._overlaps()
@@ -116,40 +123,37 @@ class _Cluster:
                 yield self.report("load", load + 1, "is fetched after one that is passed later")
         for load in (np.flatnonzero(np.diff(self.loads.birth) < 0) + 1).tolist():
             yield self.report("lifetime", load, "is born before the load that is fetched first")
+        for load in np.flatnonzero(self.loads.after >= np.arange(len(self.loads.after))).tolist():
+            yield self.report("lifetime", load, "waits for a load that is passed later")
 
     def _overlaps(self) -> Iterator[Finding]:
         """Yield findings about loads whose bytes have other content in one of their steps."""
         timeline, loads = self.timeline, self.loads
-        buffers = timeline.buffers
-        here = np.flatnonzero((buffers.scope == Scope.GB) & (buffers.address >= 0))
-        spare, zone = timeline.spare[:, 1], Zones.of(self.schedule.context.target).gb
-        kept = np.flatnonzero(spare)
-        recurrences = np.asarray([
-            np.count_nonzero(timeline.templates[int(timeline.order[k])].stages[:, Stage.SEQUENCE])
-            for k in kept
-        ], np.int64)  # fmt: skip
-        columns = (
-            (loads.address, buffers.address[here], zone - spare[kept] * recurrences),
-            (loads.address + loads.size, (buffers.address + buffers.cluster_bytes)[here],
-             np.full(len(kept), zone)),
-            (loads.birth, buffers.birth[here], kept + timeline.rows[kept]),
-            (loads.step, buffers.death[here], kept + timeline.rows[kept + 1]),
-        )  # fmt: skip
-        low, high, birth, death = (np.concatenate(column) for column in columns)
+        fetched = [np.count_nonzero(_weights(self._program(k))) for k in range(len(self.begins))]
+        ahead = np.bincount(loads.kernel, minlength=len(fetched))
+        held = held_beside(timeline, self.room, rings_of(timeline, ahead >= fetched))
+        columns = loads.birth, loads.step, loads.address, loads.address + loads.size
+        birth, death, low, high = (np.concatenate(pair) for pair in zip(columns, held, strict=True))
         for pairs in meeting_pairs(birth, death + 1):
             shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
-            with_load = pairs.min(axis=1) < len(loads.step)
-            for pair in np.sort(pairs[shared & with_load], axis=1).tolist():
+            first, second = np.sort(pairs, axis=1).T
+            count = len(loads.step)
+            follows = np.append(loads.after, np.full(len(low) - count, -1))[second] >= first
+            wrong = shared & (first < count) & ~((second < count) & follows)
+            for pair in np.sort(pairs[wrong], axis=1).tolist():
                 what = "another load" if pair[1] < len(loads.step) else "a buffer"
                 message = f"and {what} use byte {low[pair].max()} of GB at the same time"
                 yield self.report("overlap", pair[0], message)
 
 
+def _weights(program: Instructions) -> Flags:
+    """Return which instructions fetch weights."""
+    return np.asarray(program.where[:, Column.ROLE] == Role.FETCH_WEIGHTS)
+
+
 def _fetches(program: Instructions, instruction: int) -> bool:
     """Return whether an instruction fetches weights."""
-    where = program.where
-    inside = 0 <= instruction < len(where)
-    return inside and where[instruction, Column.ROLE] == Role.FETCH_WEIGHTS
+    return 0 <= instruction < len(program.where) and bool(_weights(program)[instruction])
 
 
 def _meanwhile(program: Instructions, passed: int) -> int:

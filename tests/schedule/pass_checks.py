@@ -75,14 +75,18 @@ def _check_bus(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...])
 
 
 def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...]) -> None:
-    """Every load comes in its turn, once all of the steps before it is born has ended."""
+    """Every load comes in its turn, once the steps before it is born and what it waits for end."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
     begins = timeline.rows[:-1] + np.arange(len(kernels))
     before = -np.inf
-    for kernel, instruction, _, birth in np.column_stack(loads[:4]).tolist():
+    columns = loads.kernel, loads.instruction, loads.birth, loads.after
+    for kernel, instruction, birth, after in np.column_stack(columns).tolist():
         run = kernels[kernel]
         assert run.issued[instruction] >= before - NEARLY
         before = run.freed[instruction]
+        if after >= 0:
+            passed = kernels[loads.kernel[after]].done[loads.passed[after]]
+            assert passed <= run.issued[instruction] + NEARLY
         born_in = int(np.searchsorted(begins, birth, side="right")) - 1
         other, layer = kernels[born_in], birth - begins[born_in] - 1
         own = [i for k, i in zip(loads.kernel, loads.instruction, strict=True) if k == born_in]

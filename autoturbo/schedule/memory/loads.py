@@ -3,10 +3,10 @@
 A kernel fetches its weights through a ring of a few slots, which is empty at every boundary, so
 that the bus to DDR is idle while a kernel computes and the next one waits for it. A load is instead
 a buffer in GB that is born at an earlier step: from then on it may be fetched, and it lives until
-the last of it is passed to the cores. Buffers of tensors come first; loads have what room they
-leave. Which step each is born at is decided here, in steps and not in seconds, so that it is the
-same whatever the rates of the target are; when a load is fetched, the bus decides
-(:mod:`autoturbo.simulate.whole_pass`).
+it is passed to the cores. Buffers of tensors come first; loads go round in what room they leave,
+and one that takes the bytes of another waits until that is passed. Which step each is born at is
+decided here, in steps and not in seconds, so that it is the same whatever the rates of the target
+are; when a load is fetched, the bus decides (:mod:`autoturbo.simulate.whole_pass`).
 
 Loads are fetched in the order in which they are needed, so none is born before the one ahead of it.
 A load for which there is no room keeps to the ring of its kernel.
@@ -22,12 +22,13 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Column, Instructions
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Amount, Role
-from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.memory.timeline import IN_DDR, Timeline
 from autoturbo.schedule.place.bind import Scope
 
 
@@ -36,6 +37,7 @@ class KernelLoads(NamedTuple):
 
     Attributes:
         instruction: That fetches the tile.
+        passed: The instruction that passes it on.
         layer: Position of the layer that needs it.
         latest: Position of the layer in which it is passed: its fetch cannot wait for that layer to
             begin, since what the layer needs may stand behind it.
@@ -43,12 +45,13 @@ class KernelLoads(NamedTuple):
     """
 
     instruction: Ints
+    passed: Ints
     layer: Ints
     latest: Ints
     size: Ints
 
 
-NO_KERNEL_LOADS = KernelLoads(*np.zeros((4, 0), np.int64))
+NO_KERNEL_LOADS = KernelLoads(*np.zeros((5, 0), np.int64))
 """Of a kernel that fetches for itself."""
 
 
@@ -58,21 +61,25 @@ class Loads(NamedTuple):
     Attributes:
         kernel: Place in the order of the kernel that needs it.
         instruction: Of that kernel, which fetches it.
+        passed: Of that kernel, which passes it to the cores.
         step: Of the layer that needs it; the last at which it lives.
         birth: Step from which on it may be fetched.
+        after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
         size: Bytes.
         address: In GB.
     """
 
     kernel: Ints
     instruction: Ints
+    passed: Ints
     step: Ints
     birth: Ints
+    after: Ints
     size: Ints
     address: Ints
 
 
-NO_LOADS = Loads(*np.zeros((6, 0), np.int64))
+NO_LOADS = Loads(*np.zeros((8, 0), np.int64))
 """Of a pass whose kernels all fetch for themselves."""
 
 
@@ -92,165 +99,190 @@ def loads_of(program: Instructions, stages: Floats, stored: float) -> KernelLoad
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
     meanwhile = layer[computes[np.searchsorted(computes, passed)]]
     size = np.ceil(program.amounts[fetched, Amount.DDR] * stored).astype(np.int64)
-    return KernelLoads(fetched, layer[fetched], np.minimum(meanwhile, layer[fetched]), size)
+    return KernelLoads(fetched, passed, layer[fetched], np.minimum(meanwhile, layer[fetched]), size)
 
 
-def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: int) -> Loads:
+class LoadRoom(NamedTuple):
+    """Where loads may lie in GB.
+
+    Attributes:
+        size: Bytes from the bottom on.
+        ring: First byte of the zone in which kernels that fetch for themselves have their rings; it
+            is free while none of them runs.
+    """
+
+    size: int
+    ring: int
+
+    @staticmethod
+    def of(target: Target) -> LoadRoom:
+        """Return the room on a target: all but what tiles of activations pass through."""
+        zones = Zones.of(target)
+        streams = min(target.cores * zones.lb_staging, zones.gb_staging)
+        return LoadRoom(zones.gb + zones.gb_staging - streams, zones.gb)
+
+
+def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRoom) -> Loads:
     """Return the loads that have room in GB, each born as early as it can be.
 
     Args:
         kernels: Loads of the kernels in order.
         timeline: Of the kernels, with its tensors placed.
-        room: Bytes of GB for buffers.
+        room: In GB.
     """
     ahead, rows = timeline.ahead.tolist(), timeline.rows
     counts = [len(one.instruction) if far else 0 for one, far in zip(kernels, ahead, strict=True)]
     if not sum(counts):
         return NO_LOADS
     kernel = np.repeat(np.arange(len(kernels)), counts)
-    instruction, layer, latest, size = (
+    instruction, passed, layer, latest, size = (
         np.concatenate([c for c, n in zip(column, counts, strict=True) if n])
         for column in zip(*kernels, strict=True)
     )
     begins = rows[:-1] + np.arange(len(kernels))  # step of the movements of each
     step, latest = begins[kernel] + 1 + layer, begins[kernel] + 1 + latest
-    held = _held(timeline, room)
     wanted = np.stack((step, latest, -(-size // ALIGNMENT) * ALIGNMENT, np.asarray(ahead)[kernel]))
-    birth, address = _place(wanted, held, room, int(rows[-1]) + len(kernels))
+    rings = rings_of(timeline, np.asarray(counts) > 0)
+    while True:
+        held = _Held(*held_beside(timeline, room, rings))
+        birth, after, address = _place(wanted, held, room.size, int(rows[-1]) + len(kernels))
+        more = rings.copy()
+        more[kernel[address < 0]] = True  # these fetch through the ring, whose zone they need
+        if (more == rings).all():
+            break
+        rings = more
     placed = np.flatnonzero(address >= 0)
-    columns = kernel, instruction, step, birth, size, address
+    number = np.append(np.cumsum(address >= 0) - 1, -1)  # among those that have room
+    columns = kernel, instruction, passed, step, birth, number[after], size, address
     return Loads(*(column[placed] for column in columns))
 
 
-def _held(timeline: Timeline, room: int) -> Ints:
-    """Return birth, death, address and bytes of what lies in GB already, ``(4, buffers)``.
+def rings_of(timeline: Timeline, with_loads: Flags) -> Flags:
+    """Return which kernels need the zone of the rings whatever loads they have, ``(kernels,)``.
 
-    It is tensors, weights that stay, and at the top what recurrences have for their weights.
+    Args:
+        timeline: Of the kernels.
+        with_loads: Whether all weights that a kernel fetches may be loads.
+    """
+    layers = np.diff(timeline.rows)
+    owner = np.repeat(np.arange(len(layers)), layers)
+    stages = np.concatenate([timeline.templates[k].stages for k in timeline.order.tolist()])
+    inputs = timeline.streams[:, IN_DDR] > 0  # may stay there from one column of tiles to the next
+    weights = (stages[:, Stage.WEIGHTS] > 0) & (timeline.resident == 0)[owner] & ~with_loads[owner]
+    return np.bincount(owner, inputs | weights, len(layers)) > 0
+
+
+def held_beside(timeline: Timeline, room: LoadRoom, rings: Flags) -> Ints:
+    """Return birth, death, first byte and one past the last of what loads lie beside in GB.
+
+    It is tensors, weights that stay, what recurrences have for their weights at the top of the zone
+    for buffers, and the rings of kernels that have them.
+
+    Args:
+        timeline: Of the kernels.
+        room: In GB.
+        rings: Which kernels have rings.
     """
     buffers, rows = timeline.buffers, timeline.rows
     in_gb = (buffers.scope == Scope.GB) & (buffers.cluster_bytes > 0)
-    tensors = np.stack((
-        buffers.birth[in_gb], buffers.death[in_gb], buffers.address[in_gb],
-        buffers.cluster_bytes[in_gb],
-    ))  # fmt: skip
-    kernel = np.flatnonzero(timeline.spare[:, 1])
-    top = [
-        int(timeline.spare[k, 1])
-        * np.count_nonzero(timeline.templates[timeline.order[k]].stages[:, Stage.SEQUENCE])
-        for k in kernel
-    ]
-    size = np.asarray(top, np.int64)
-    spare = np.stack((kernel + rows[kernel], kernel + rows[kernel + 1], room - size, size))
-    return np.concatenate((tensors, spare), axis=1)
+    low = buffers.address[in_gb]
+    high = low + buffers.cluster_bytes[in_gb]
+    found = [np.stack((buffers.birth[in_gb], buffers.death[in_gb], low, high))]
+    spare = np.asarray([
+        timeline.spare[k, 1]
+        * np.count_nonzero(timeline.templates[index].stages[:, Stage.SEQUENCE])
+        for k, index in enumerate(timeline.order.tolist())
+    ], np.int64)  # fmt: skip
+    for which, begin, end in (
+        (spare > 0, room.ring - spare, room.ring), (rings, room.ring, room.size)
+    ):  # fmt: skip
+        kernel = np.flatnonzero(which)
+        span = (np.broadcast_to(bound, len(which))[kernel] for bound in (begin, end))
+        found.append(np.stack((kernel + rows[kernel], kernel + rows[kernel + 1], *span)))
+    return np.concatenate(found, axis=1)
 
 
-class _Room(NamedTuple):
-    """GB over the steps of a pass.
+class _Held(NamedTuple):
+    """What lies in GB besides loads, ``(buffers,)`` each.
 
     Attributes:
-        born: First step of what lies in it, tensors first.
-        dies: Last step.
+        birth: First step.
+        death: Last step.
         low: First byte.
         high: One past the last.
-        first: Per step, one of those that die then, -1 for none.
-        following: Another that dies at the same step.
-        size: Bytes of all of it.
     """
 
-    born: Ints
-    dies: Ints
+    birth: Ints
+    death: Ints
     low: Ints
     high: Ints
-    first: Ints
-    following: Ints
-    size: int
 
 
 @njit(cache=True)
-def _place(wanted: Ints, held: Ints, size: int, steps: int) -> tuple[Ints, Ints]:
-    """Return the birth and the address of loads, -1 for those without room.
+def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints, Ints]:
+    """Return the birth of loads, the load that each waits for, and its address, -1 without room.
 
-    Each is born at the earliest step from which on there is one gap for it until it dies; it is put
-    into the lowest such gap.
+    Loads go round in what tensors leave: each takes the next bytes behind the load before it, which
+    of all bytes are those whose load is passed first. It is born so early that it still waits for
+    no more loads than it would later; being born earlier, it has more tensors in its way.
 
     Args:
         wanted: Step, latest birth, bytes and steps ahead of each load, in order, ``(4, loads)``.
-        held: Birth, death, address and bytes of what lies in GB, ``(4, buffers)``.
-        size: Bytes for all of it.
+        held: What lies in GB.
+        room: Bytes for all of it.
         steps: Of the pass.
     """
-    loads, buffers = wanted.shape[1], held.shape[1]
-    birth, address = np.full(loads, -1), np.full(loads, -1)
-    total = loads + buffers
-    born, dies, low, high = np.empty((4, total), np.int64)
-    room = _Room(born, dies, low, high, np.full(steps + 1, -1), np.full(total, -1), size)
-    for buffer in range(buffers):
-        _add(room, buffer, held[0, buffer], held[1, buffer], held[2, buffer], held[3, buffer])
-    count, last = buffers, max(dies[:buffers].max(), 0) if buffers else 0
-    busy = np.empty(total, np.int64)  # what is alive meanwhile, by address
-    earliest = 0  # no load is fetched before the one ahead of it
+    loads = wanted.shape[1]
+    birth, after = np.full(loads, -1), np.full(loads, -1)
+    address = np.full(loads, -1)
+    passed = np.searchsorted(wanted[0], np.arange(steps + 1))  # loads of the steps before each
+    dies = np.zeros(steps + 1, np.bool_)
+    dies[held.death] = True
+    behind, earliest = 0, 0
     for load in range(loads):
         step, begin, size, ahead = wanted[:, load]
-        alive = 0
-        for death in range(begin, max(last, step) + 1):
-            alive = _gather(room, busy, alive, death, step)
-        if _gap(room, busy, alive, size) < 0:
-            continue
         limit = max(min(step - ahead, begin), earliest)
+        at = _next_gap(held, behind, begin, step, size, room)
+        if at < 0:
+            continue
+        waits = _last_over(wanted, address, load, at, size)
         while begin > limit:
-            more = _gather(room, busy, alive, begin - 1, step)
-            if more > alive and _gap(room, busy, more, size) < 0:
-                alive = _without(room, busy, more, begin)
-                break
-            alive, begin = more, begin - 1
-        birth[load] = earliest = begin
-        address[load] = _gap(room, busy, alive, size)
-        _add(room, count, begin, step, address[load], size)
-        last, count = max(last, step), count + 1
-    return birth, address
+            if dies[begin - 1]:
+                other = _next_gap(held, behind, begin - 1, step, size, room)
+                later = _last_over(wanted, address, load, other, size) if other >= 0 else load
+                if later > waits and later + 1 >= passed[begin]:
+                    break
+                at, waits = other, later
+            begin -= 1
+        birth[load], after[load], address[load] = begin, waits, at
+        earliest, behind = begin, at + size
+    return birth, after, address
 
 
 @borrowing
-def _add(room: _Room, at: int, born: int, dies: int, low: int, size: int) -> None:
-    """Put something into GB."""
-    room.born[at], room.dies[at], room.low[at], room.high[at] = born, dies, low, low + size
-    room.following[at], room.first[dies] = room.first[dies], at
+def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: int) -> int:
+    """Return the next address with so many bytes that are free from a step to another, or -1."""
+    at = behind
+    for _ in range(2):  # from here on, then from the bottom
+        moved = True
+        while moved and at + size <= room:
+            moved = False
+            for other in range(len(held.low)):
+                alive = held.birth[other] <= step and held.death[other] >= begin
+                if alive and held.low[other] < at + size and held.high[other] > at:
+                    # a load begins where a burst does
+                    at, moved = -(-held.high[other] // ALIGNMENT) * ALIGNMENT, True
+        if at + size <= room:
+            return int(at)
+        at = 0
+    return -1
 
 
 @borrowing
-def _gather(room: _Room, busy: Ints, alive: int, death: int, step: int) -> int:
-    """Add to a list by address what dies at a step and is born by another; return its length."""
-    other = room.first[death]
-    while other >= 0:
-        if room.born[other] <= step:
-            place = alive
-            while place > 0 and room.low[busy[place - 1]] > room.low[other]:
-                busy[place] = busy[place - 1]
-                place -= 1
-            busy[place] = other
-            alive += 1
-        other = room.following[other]
-    return alive
-
-
-@borrowing
-def _without(room: _Room, busy: Ints, alive: int, begin: int) -> int:
-    """Take from a list what dies before a step; return its length."""
-    kept = 0
-    for place in range(alive):
-        if room.dies[busy[place]] >= begin:
-            busy[kept] = busy[place]
-            kept += 1
-    return kept
-
-
-@borrowing
-def _gap(room: _Room, busy: Ints, alive: int, size: int) -> int:
-    """Return the lowest address of so many free bytes, -1 if there is none."""
-    end = 0
-    for place in range(alive):
-        if room.low[busy[place]] - end >= size:
-            return end
-        # a load begins where a burst does
-        end = max(end, -(-room.high[busy[place]] // ALIGNMENT) * ALIGNMENT)
-    return end if end + size <= room.size else -1
+def _last_over(wanted: Ints, address: Ints, load: int, at: int, size: int) -> int:
+    """Return the last load before another whose bytes are some of these; -1 for none."""
+    for other in range(load - 1, -1, -1):
+        low = address[other]
+        if low >= 0 and low < at + size and low + wanted[2, other] > at:
+            return other
+    return -1
