@@ -188,6 +188,7 @@ SCHEDULERS: Final = Registry(
         "lb_outputs": "autoturbo.baselines.tvm:lb_outputs",
         "instance_order": "autoturbo.baselines.ladder:instance_order",
         PUBLISHED: "autoturbo.baselines.ladder:graphturbo",
+        "prefetching": "autoturbo.baselines.ladder:prefetching",
         "fitted": "autoturbo.baselines.ladder:fitted",
     },
     {"O3": PUBLISHED},  # the vendor's highest level is GraphTurbo (baselines.md, section 1)

@@ -12,6 +12,7 @@ the fastest is taken. They are registered by name in :mod:`autoturbo.registry`.
 ``lb_outputs``      outputs in GB, in LB, then
 ``instance_order``  splitting, grouping and ordering instances, then
 ``graphturbo``      across-layer instruction scheduling
+``prefetching``     ``graphturbo`` whose loads run over its kernels, where the target's DMA can
 ``fitted``          ``graphturbo`` on the part of the chip on which it is fastest
 ==================  ================================================================================
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.knobs import LAYERWISE, Knobs
+from autoturbo.schedule.knobs import FAR, LAYERWISE, Knobs, fitting
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
@@ -62,6 +62,17 @@ def graphturbo(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield the published heuristic at every batch per cluster."""
     for batches in model_scheduler.batch_choices():
         yield build_schedule(model_scheduler, Knobs(batches_per_cluster=batches))
+
+
+def prefetching(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
+    """Yield the published heuristic with loads that run over its kernels as far as there is room.
+
+    On a target that cannot, it is the heuristic itself.
+    """
+    target = model_scheduler.target
+    for batches in model_scheduler.batch_choices():
+        knobs = fitting(Knobs(batches_per_cluster=batches, fetch_ahead=FAR), target)
+        yield dataclasses.replace(build_schedule(model_scheduler, knobs), scheduler="prefetching")
 
 
 def fitted(model_scheduler: ModelScheduler) -> Iterator[Schedule]:

@@ -12,7 +12,7 @@ import pytest
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.loads import Loads
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.verify.loads import check_loads
 from autoturbo.verify.memory import check_memory
@@ -149,3 +149,15 @@ def test_every_mistake_is_found(kind: str, share: int) -> None:
     assert check_loads(schedule) == ()
     schedule._loads[0] = mutated(loads, kind, at)
     assert check_loads(schedule)
+
+
+def test_the_rung_above_the_heuristic_has_loads_where_the_target_can() -> None:
+    graph = chain(*["conv"] * 6, shape=(4, WIDE, 14, 14))
+    for target, faster in ((STCP920, True), (without(STCP920), False)):
+        scheduler = ModelScheduler(graph, target, "float16")
+        plain, ahead = (
+            min(simulate(schedule).latency for schedule in candidates(name, scheduler))
+            for name in ("graphturbo", "prefetching")
+        )
+        assert (ahead < plain) == faster
+        assert ahead <= plain

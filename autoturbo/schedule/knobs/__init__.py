@@ -19,6 +19,7 @@ from autoturbo.schedule.knobs.file import load_knobs
 from autoturbo.schedule.knobs.kinds import (
     ANY,
     AUTO,
+    FAR,
     MIDDLE_PRIORITY,
     MOST_PARTS,
     NOWHERE,
@@ -40,6 +41,7 @@ from autoturbo.schedule.knobs.spelling import current_name
 __all__ = [
     "ANY",
     "AUTO",
+    "FAR",
     "KNOBS_SCHEMA",
     "LAYERWISE",
     "LAYER_ORDERS",

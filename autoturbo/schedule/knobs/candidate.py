@@ -23,6 +23,7 @@ from autoturbo.graph.ordering import AS_IN_FILE, BRANCHES, LEAST_BYTES, LONGEST_
 from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.knobs.kinds import (
     AUTO,
+    FAR,
     GLOBAL_BUFFER,
     LOADS_OVER_KERNELS,
     MIDDLE_PRIORITY,
@@ -338,13 +339,13 @@ class Knobs:
         FetchAhead(
             stage=Stage.MEMORY,
             help="layers before its own from which on a weight tile may be fetched into free GB; "
-            "1024: as far as there is room",
-            choices=(1024, 64, 8),
+            f"{FAR}: as far as there is room",
+            choices=(FAR, 64, 8),
             published="0, inside its own kernel",
             published_number=0,
             low=0,
-            needs=tuple((far, LOADS_OVER_KERNELS) for far in (1024, 64, 8)),
-            opens=(1024,),
+            needs=tuple((far, LOADS_OVER_KERNELS) for far in (FAR, 64, 8)),
+            opens=(FAR,),
             alone=False,
         )
     )

@@ -511,6 +511,10 @@ class WeightShare(Numbers):
         return self.choices if subgraph.weights else ()
 
 
+FAR: Final = 1024
+"""Steps ahead that are further than there is room."""
+
+
 class FetchAhead(WeightShare):
     """Steps before a layer at which its weights may be fetched."""
 
