@@ -22,7 +22,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stitch import clearances, local_edges
+from autoturbo.schedule.codegen.stitch import clearances, local_edges, weight_hashes
 from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
 from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
@@ -212,26 +212,32 @@ class Schedule(Shown):
         if not timeline.ahead.any():
             return NO_LOADS
         if cluster not in self._loads:
-            known: dict[bytes, KernelLoads] = {}
-            for place, signature in enumerate(self.signatures(cluster)):
-                if timeline.ahead[place] and signature not in known:
-                    known[signature] = self._loads_of(place, cluster)
-            kernels = [
-                known[signature] if ahead else NO_KERNEL_LOADS
-                for signature, ahead in zip(
-                    self.signatures(cluster), timeline.ahead.tolist(), strict=True
-                )
-            ]
+            kernels = [self.kernel_loads(k, cluster) for k in range(len(timeline.order))]
             room = LoadRoom.of(self.context.target)
             self._loads[cluster] = place_loads(kernels, timeline, room)
         return self._loads[cluster]
+
+    def kernel_loads(self, place: int, cluster: int = 0) -> KernelLoads:
+        """Return what a kernel fetches that may be a load, by its place in a cluster's order."""
+        timeline = self.timelines[cluster]
+        if not timeline.ahead[place]:
+            return NO_KERNEL_LOADS
+        # kernels that take the same time may have other weights
+        layers = timeline.templates[int(timeline.order[place])].layers
+        key = self.signatures(cluster)[place], layers
+        if key not in self._kernel_loads:
+            self._kernel_loads[key] = self._loads_of(place, cluster)
+        return self._kernel_loads[key]
 
     def _loads_of(self, place: int, cluster: int) -> KernelLoads:
         kernel = self.kernel(place, cluster)
         if not (kernel.rules.across and kernel.rules.has_gb):
             return NO_KERNEL_LOADS
         stored = storage_ratio(self.context.dtype)
-        return loads_of(self.known_program(place, cluster), kernel.stages, stored)
+        timeline = self.timelines[cluster]
+        template = timeline.templates[int(timeline.order[place])]
+        weights = weight_hashes(self.context, template)
+        return loads_of(self.known_program(place, cluster), kernel, weights, stored)
 
     def known_program(self, kernel: int, cluster: int = 0) -> Instructions:
         """Return the program of a kernel, which is kept for schedules that have it too."""
@@ -240,6 +246,10 @@ class Schedule(Shown):
 
     @functools.cached_property
     def _loads(self) -> dict[int, Loads]:
+        return {}
+
+    @functools.cached_property
+    def _kernel_loads(self) -> dict[tuple[bytes, tuple[int, ...]], KernelLoads]:
         return {}
 
     def signatures(self, cluster: int = 0) -> list[bytes]:

@@ -163,6 +163,7 @@ def _one_pass(
     else:
         kernels[:, Quantity.SECONDS] = [kernel.work for kernel in whole.kernels]
         seconds = np.asarray([kernel.end - kernel.begin for kernel in whole.kernels])
+        totals = totals - whole.left_out
         totals[OF_TIME] = whole.totals[OF_TIME]
     totals[Quantity.SECONDS] = seconds.sum()
     totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()

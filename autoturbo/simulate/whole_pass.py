@@ -37,9 +37,11 @@ from autoturbo.simulate.dram import Memory
 from autoturbo.simulate.kernels import (
     QUANTITIES,
     WAIT,
+    Quantity,
     Rate,
     add_overlaps,
     duration,
+    durations,
     rates_of,
 )
 
@@ -74,10 +76,12 @@ class PassRun(NamedTuple):
     Attributes:
         kernels: In order.
         totals: By :class:`Quantity`: what depends on when instructions begin, overlaps and waits.
+        left_out: By :class:`Quantity`: seconds and bytes of fetches of what is there already.
     """
 
     kernels: tuple[KernelRun, ...]
     totals: Floats
+    left_out: Floats
 
 
 def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassRun, ...]:
@@ -119,11 +123,13 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
                         for c, t in enumerate(schedule.timelines)]),
         np.concatenate([np.diff(t.rows) for t in schedule.timelines]),
         np.repeat(np.arange(len(steps)), np.diff(kernels)),
-        np.cumsum([0, *(len(one.step) for one in loads)]),
-        np.concatenate([first[kernels[c] + one.kernel] + one.instruction
+        np.cumsum([0, *(np.count_nonzero(one.fetched) for one in loads)]),
+        np.concatenate([_fetches(one, first[kernels[c] :], one.fetched)
                         for c, one in enumerate(loads)]),
-        np.concatenate([step0[c] + one.birth for c, one in enumerate(loads)]),
+        np.concatenate([step0[c] + one.birth[one.fetched] for c, one in enumerate(loads)]),
         np.concatenate([_waits(one, first[kernels[c] :]) for c, one in enumerate(loads)]),
+        np.concatenate([_fetches(one, first[kernels[c] :], ~one.fetched)
+                        for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
     )  # fmt: skip
@@ -134,14 +140,14 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         raise RuntimeError(message)
     issued, freed, done, times = state.begin, state.end, state.done, state.times
     stretches, waits = state.stretches[:, : state.served[0]], state.waits
-    owner = plan.cluster[np.searchsorted(first, stretches[0], side="right") - 1]
+    owner = plan.cluster[_kernel_of(stretches[0], first)]
     passes = []
     for cluster in clusters:
         here = range(kernels[cluster], kernels[cluster + 1])
         totals = np.zeros(QUANTITIES)
         totals[WAIT] = waits[cluster]
         at = np.arange(first[here.start], first[here.stop])
-        at = at[~np.isin(at, plan.queue)]
+        at = at[~state.is_load[at]]
         engine, begun, ended = where[at, Column.ENGINE], issued[at], freed[at]
         of_loads = stretches[1:, owner == cluster]
         _add_overlaps(
@@ -154,8 +160,35 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
             at_kernel = slice(first[kernel], first[kernel + 1])
             own = issued[at_kernel], freed[at_kernel], done[at_kernel]
             runs.append(KernelRun(begin, body, work, end, programs[kernel], *own))
-        passes.append(PassRun(tuple(runs), totals))
+        left_out = plan.left_out[plan.cluster[_kernel_of(plan.left_out, first)] == cluster]
+        passes.append(PassRun(tuple(runs), totals, _sums(amounts[left_out], rates)))
     return tuple(passes)
+
+
+def _kernel_of(instructions: Ints | Floats, first: Ints) -> Ints:
+    """Return the kernels that instructions are of; ``first`` is the first of each."""
+    return np.asarray(np.searchsorted(first, instructions, side="right") - 1)
+
+
+def _sums(amounts: Floats, rates: Floats) -> Floats:
+    """Return what fetches take and move, by :class:`Quantity`."""
+    found, stored = np.zeros(QUANTITIES), rates[Rate.STORED]
+    found[Quantity.BUSY_DMA_IN] = durations(DMA_IN, amounts, rates)[0].sum()
+    found[Quantity.ISSUED_DMA_IN] = len(amounts)
+    found[Quantity.DDR_READ] = amounts[:, Amount.DDR].sum() * stored
+    found[Quantity.GB_WRITTEN] = amounts[:, Amount.GB_WRITTEN].sum() * stored
+    return found
+
+
+def _fetches(loads: Loads, first: Ints, which: Flags) -> Ints:
+    """Return the instructions that fetch some of a cluster's loads.
+
+    Args:
+        loads: Of the cluster.
+        first: The first instruction of its kernels.
+        which: Of the loads.
+    """
+    return np.asarray(first[loads.kernel[which]] + loads.instruction[which])
 
 
 def _waits(loads: Loads, first: Ints) -> Ints:
@@ -165,8 +198,9 @@ def _waits(loads: Loads, first: Ints) -> Ints:
         loads: Of a cluster.
         first: The first instruction of its kernels.
     """
-    at = first[loads.kernel[loads.after]] + loads.passed[loads.after]
-    return np.where(loads.after < 0, -1, at)
+    after = loads.after[loads.fetched]
+    at = first[loads.kernel[after]] + loads.passed[after]
+    return np.where(after < 0, -1, at)
 
 
 def _add_overlaps(engine: Ints, issued: Floats, freed: Floats, totals: Floats) -> None:
@@ -223,6 +257,7 @@ class _Plan(NamedTuple):
         queue: The instruction of each load, in the order in which they are fetched.
         birth: The step from which each may be fetched.
         after: The instruction that has to be over by then; negative for none.
+        left_out: Fetches of what is there already.
         moves: Seconds of the movements before each kernel.
         bus: Those of them in which they have the bus.
         overheads: Seconds of a launch, a barrier and a ramp.
@@ -239,6 +274,7 @@ class _Plan(NamedTuple):
     queue: Ints
     birth: Ints
     after: Ints
+    left_out: Ints
     moves: Floats
     bus: Floats
     overheads: Floats
@@ -296,13 +332,13 @@ def _beginning(p: _Plan, steps: int) -> _State:
         steps: Of all clusters.
     """
     total, clusters, kernels = len(p.where), len(p.queues) - 1, len(p.cluster)
-    is_load = np.zeros(total, np.bool_)
-    is_load[p.queue] = True
+    is_load, issued = np.zeros((2, total), np.bool_)
+    is_load[p.queue] = is_load[p.left_out] = issued[p.left_out] = True
     begin, end, done = np.zeros((3, total))
     free, completed, waits = np.zeros((3, clusters, len(ENGINES)))
     over, bus, busy = np.zeros((3, clusters))
     return _State(
-        np.zeros(total, np.bool_), is_load, begin, end, done, free, completed, waits,
+        issued, is_load, begin, end, done, free, completed, waits,
         over, bus, busy, p.queues[:-1].copy(), np.full(len(p.queue), -1.0),
         np.zeros((3, total + kernels)), np.zeros(1, np.int64),
         np.full(steps + 1, np.inf), np.zeros((kernels, 4)), np.zeros(3),

@@ -1,11 +1,12 @@
 """The check of loads that run over kernels.
 
 A load is fetched in its turn, once the step has begun that it is born at and the load that it waits
-for is passed to the cores. So nothing is overwritten too early if no tensor lives in its
-bytes in any of its steps and it waits for every load that had some of them; the kernel has what it
-needs if whatever passes a load waits for it; and a pass comes to its end if no load is born after
-the step in which something waits for it, nor waits for one that is passed later. What a kernel does
-with the bytes of a load after that, :mod:`autoturbo.verify.races` knows.
+for is passed to the cores; one whose bytes another has brought and that are kept is not fetched. So
+nothing is overwritten too early if no tensor lives in its bytes in any of its steps and it waits
+for every load that had some of them; the kernel has what it needs if whatever passes a load waits
+for it; and a pass comes to its end if no load is born after the step in which something waits for
+it, nor waits for one that is passed later. What a kernel does with the bytes of a load after that,
+:mod:`autoturbo.verify.races` knows.
 """
 
 from __future__ import annotations
@@ -64,32 +65,64 @@ class _Cluster:
             return
         seen = set[tuple[int, int]]()
         places = list[tuple[int, int]]()
-        for load, row in enumerate(np.column_stack(loads).tolist()):
-            kernel, instruction, said, step, birth, _, size, address = row
-            known = kernel < len(self.timeline.order) and (kernel, instruction) not in seen
-            program = self._program(kernel) if known else None
-            if program is None or not _fetches(program, instruction):
+        for load, key in enumerate(
+            zip(loads.kernel.tolist(), loads.instruction.tolist(), strict=True)
+        ):
+            known = key[0] < len(self.timeline.order) and key not in seen
+            if not known or not _fetches(self._program(key[0]), key[1]):
                 yield self.report("load", load, "is none that its kernel needs")
                 continue
-            seen.add((kernel, instruction))
-            passed, message = self._needed(program, load)
-            places.append((kernel, passed))
-            if said != passed:
-                message = f"is said to be passed by {said}, it is by {passed}"
+            seen.add(key)
+            passed, message = self._needed(self._program(key[0]), load)
+            places.append((key[0], passed))
             if message:
                 yield self.report("load", load, message)
-            latest = self.begins[kernel] + 1 + _meanwhile(program, passed)
-            if not 0 <= birth <= min(latest, step):
-                yield self.report("lifetime", load, f"is born in step {birth}, after {latest}")
-            if step - birth > max(self.timeline.ahead[kernel], step - latest):
-                yield self.report("lifetime", load, f"is born {step - birth} steps ahead")
-            if address % ALIGNMENT:
-                yield self.report("alignment", load, f"begins at {address} in GB")
-            if address < 0 or address + size > self.room.size:
-                message = f"ends at {address + size} in GB, where loads have {self.room.size} bytes"
-                yield self.report("capacity", load, message)
+            if loads.until[load] < loads.step[load]:
+                yield self.report("lifetime", load, "is not kept until it is needed")
+            if loads.kept[load] >= 0:
+                yield from self._kept(load, int(loads.kept[load]))
+            else:
+                yield from self._placed(load, passed)
         yield from self._order(places)
         yield from self._overlaps()
+
+    def _placed(self, load: int, passed: int) -> Iterator[Finding]:
+        """Yield findings about when a load is born, and where it lies."""
+        loads, kernel = self.loads, int(self.loads.kernel[load])
+        birth, step, address = (int(c[load]) for c in (loads.birth, loads.step, loads.address))
+        latest = self.begins[kernel] + 1 + _meanwhile(self._program(kernel), passed)
+        if not 0 <= birth <= min(latest, step):
+            yield self.report("lifetime", load, f"is born in step {birth}, after {latest}")
+        if step - birth > max(self.timeline.ahead[kernel], step - latest):
+            yield self.report("lifetime", load, f"is born {step - birth} steps ahead")
+        if address % ALIGNMENT:
+            yield self.report("alignment", load, f"begins at {address} in GB")
+        end = address + int(loads.size[load])
+        if address < 0 or end > self.room.size:
+            message = f"ends at {end} in GB, where loads have {self.room.size} bytes"
+            yield self.report("capacity", load, message)
+
+    def _kept(self, load: int, source: int) -> Iterator[Finding]:
+        """Yield findings about a load that is not fetched, since another has brought its bytes."""
+        loads = self.loads
+        if source >= load or loads.kept[source] >= 0:
+            yield self.report("load", load, "is not there when its kernel begins")
+            return
+        same = loads.size[source] == loads.size[load]
+        if not same or loads.address[source] != loads.address[load]:
+            yield self.report("load", load, "lies elsewhere than what it is said to be")
+        if loads.until[source] < loads.step[load]:
+            message = f"is kept until {loads.until[source]}, needed in {loads.step[load]}"
+            yield self.report("lifetime", load, message)
+        one, two = (self._content(number) for number in (source, load))
+        if one != two or not one:
+            yield self.report("load", load, "is not what it is said to be")
+
+    def _content(self, load: int) -> int:
+        """Return the hash of what a load brings."""
+        kernel = int(self.loads.kernel[load])
+        known = self.schedule.kernel_loads(kernel, self.cluster)
+        return int(known.content[known.instruction == self.loads.instruction[load]].sum())
 
     def _needed(self, program: Instructions, load: int) -> tuple[int, str]:
         """Return the instruction that passes a load to the cores, and what is wrong with it."""
@@ -111,6 +144,8 @@ class _Cluster:
             wrong = f"has {loads.size[load]} bytes, {size} are fetched"
         elif loads.step[load] != need:
             wrong = f"lives until step {loads.step[load]}, it is needed in step {need}"
+        elif loads.passed[load] != passed:
+            wrong = f"is said to be passed by {loads.passed[load]}, it is by {passed}"
         stages = self.timeline.templates[int(self.timeline.order[kernel])].stages
         if stages[:, Stage.SEQUENCE].any():
             wrong = "is of a recurrence, which reads it again and again"
@@ -121,7 +156,9 @@ class _Cluster:
         for load, (one, two) in enumerate(itertools.pairwise(places)):
             if one >= two:
                 yield self.report("load", load + 1, "is fetched after one that is passed later")
-        for load in (np.flatnonzero(np.diff(self.loads.birth) < 0) + 1).tolist():
+        fetched = np.flatnonzero(self.loads.fetched)
+        for at in (np.flatnonzero(np.diff(self.loads.birth[fetched]) < 0) + 1).tolist():
+            load = int(fetched[at])
             yield self.report("lifetime", load, "is born before the load that is fetched first")
         for load in np.flatnonzero(self.loads.after >= np.arange(len(self.loads.after))).tolist():
             yield self.report("lifetime", load, "waits for a load that is passed later")
@@ -132,13 +169,17 @@ class _Cluster:
         fetched = [np.count_nonzero(_weights(self._program(k))) for k in range(len(self.begins))]
         ahead = np.bincount(loads.kernel, minlength=len(fetched))
         held = held_beside(timeline, self.room, rings_of(timeline, ahead >= fetched))
-        columns = loads.birth, loads.step, loads.address, loads.address + loads.size
+        columns = loads.birth, loads.until, loads.address, loads.address + loads.size
         birth, death, low, high = (np.concatenate(pair) for pair in zip(columns, held, strict=True))
         for pairs in meeting_pairs(birth, death + 1):
             shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
             first, second = np.sort(pairs, axis=1).T
             count = len(loads.step)
             follows = np.append(loads.after, np.full(len(low) - count, -1))[second] >= first
+            # until it is passed, of one that is not kept
+            follows &= (loads.until == loads.step)[np.minimum(first, count - 1)]
+            own = np.append(loads.fetched, np.ones(len(low) - count, np.bool_))
+            shared &= own[first] & own[second]  # the bytes of the others are those of one of them
             wrong = shared & (first < count) & ~((second < count) & follows)
             for pair in np.sort(pairs[wrong], axis=1).tolist():
                 what = "another load" if pair[1] < len(loads.step) else "a buffer"

@@ -11,15 +11,16 @@ import pytest
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.loads import Loads
+from autoturbo.schedule.memory.loads import KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.verify.loads import check_loads
 from autoturbo.verify.memory import check_memory
 from tests.schedule.pass_checks import check_whole_pass
-from tests.schedule.schedule_samples import STCP920, chain
+from tests.schedule.schedule_samples import STCP920, Net, chain
 
 if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.schedule.schedule import Schedule
 
@@ -107,11 +108,68 @@ def test_a_pass_is_simulated_alike_whatever_is_known() -> None:
     assert simulate(schedule, memory) == simulate(schedule, memory) == simulate(schedule)
 
 
+def products(weights: int, layers: int = 12) -> Graph:
+    """Products of a row of vectors, each with one of so many weights of half a megabyte."""
+    net = Net(x=(1, 16, 512))
+    names = [net.weight(512, 512) for _ in range(weights)]
+    at = "x"
+    for number in range(layers):
+        at = net.relu(net.add("MatMul", [at, names[number % weights]], (1, 16, 512)))
+    return net.graph()
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_a_weight_that_is_read_again_is_fetched_once(layers: int) -> None:
+    knobs = Knobs(max_layers=2 * layers, fetch_ahead=1024)
+    one, twelve = (
+        build_schedule(ModelScheduler(products(n), STCP920, "float16"), knobs) for n in (1, 12)
+    )
+    for schedule in (one, twelve):
+        assert check_memory(schedule) == ()
+        check_whole_pass(schedule)
+    assert np.count_nonzero(one.loads().fetched) == len(one.loads().step) // 12
+    assert twelve.loads().fetched.all()
+    few, many = simulate(one), simulate(twelve)
+    moved = 2 * 512 * 512
+    assert many.ddr_bytes - few.ddr_bytes == 11 * moved
+    assert few.latency < 0.6 * many.latency
+    assert few.bytes["gb_read"] == many.bytes["gb_read"]
+
+
+def test_what_is_kept_leaves_room_for_the_rest() -> None:
+    """Twelve weights of half a megabyte in turn: some of them stay in a part of five megabytes."""
+    small = dataclasses.replace(STCP920, gb=dataclasses.replace(STCP920.gb, capacity=6 << 20))
+    graph = products(12, layers=36)
+    schedule = build_schedule(
+        ModelScheduler(graph, small, "float16"), Knobs(max_layers=2, fetch_ahead=1024)
+    )
+    assert check_memory(schedule) == ()
+    check_whole_pass(schedule)
+    loads = schedule.loads()
+    kept = loads.size[loads.until > loads.step].sum()
+    most = LoadRoom.of(small).size // KEPT_SHARE
+    assert most - loads.size.max() < kept <= most
+
+
+def test_instances_that_read_all_weights_share_them() -> None:
+    graph = chain(*["conv"] * 4, shape=(4, 64, 56, 56))
+    scheduler = ModelScheduler(graph, STCP920, "float16")
+    last = scheduler.context(1).layers[-1].name
+    four = SubGraphKnobs(last, dim=1, factor=4)
+    own, shared = (
+        build_schedule(scheduler, Knobs(fetch_ahead=far, overrides=(four,))) for far in (0, 1024)
+    )
+    assert len(shared.order) > 1
+    assert check_memory(shared) == ()
+    check_whole_pass(shared)
+    assert simulate(shared).ddr_bytes < simulate(own).ddr_bytes
+
+
 def mutants() -> list[tuple[str, int]]:
-    """Ten kinds of mistakes, at five loads each."""
+    """Eleven kinds of mistakes, at five loads each."""
     kinds = (
         "sooner", "later", "longer", "shorter", "larger", "smaller", "moved", "askew", "swapped",
-        "foreign",
+        "foreign", "gone",
     )  # fmt: skip
     return [(kind, share) for kind in kinds for share in range(5)]
 
@@ -119,24 +177,24 @@ def mutants() -> list[tuple[str, int]]:
 def mutated(loads: Loads, kind: str, at: int) -> Loads:
     """Loads with one mistake; ``at`` is never the first."""
     columns = {name: values.copy() for name, values in loads._asdict().items()}
-    match kind:
-        case "sooner":  # while some of its bytes are another load's
-            columns["after"][at] -= 1
-        case "later":
-            columns["birth"][at] = loads.step[at] + 1
-        case "longer" | "shorter":
-            columns["step"][at] += 1 if kind == "longer" else -1
-        case "larger" | "smaller":
-            columns["size"][at] += 64 if kind == "larger" else -64
-        case "moved":  # onto the load before it
-            columns["address"][at] = loads.address[at - 1]
-        case "askew":
-            columns["address"][at] += 1
-        case "swapped":
-            for values in columns.values():
-                values[[at - 1, at]] = values[[at, at - 1]]
-        case "foreign":
-            columns["instruction"][at] += 1
+    changes = {
+        "sooner": ("after", loads.after[at] - 1),  # while some of its bytes are another load's
+        "later": ("birth", loads.step[at] + 1),
+        "longer": ("step", loads.step[at] + 1),
+        "shorter": ("step", loads.step[at] - 1),
+        "larger": ("size", loads.size[at] + 64),
+        "smaller": ("size", loads.size[at] - 64),
+        "moved": ("address", loads.address[at - 1]),
+        "askew": ("address", loads.address[at] + 1),
+        "foreign": ("instruction", loads.instruction[at] + 1),
+        "gone": ("kept", at - 1),  # as if the one before had brought it
+    }
+    if kind == "swapped":
+        for values in columns.values():
+            values[[at - 1, at]] = values[[at, at - 1]]
+    else:
+        column, value = changes[kind]
+        columns[column][at] = value
     return Loads(**columns)
 
 

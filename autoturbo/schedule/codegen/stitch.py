@@ -14,8 +14,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from autoturbo.caches import remembered
-from autoturbo.graph.arrays import Regions, whole_bytes
+from autoturbo.graph.arrays import Ints, Regions, whole_bytes
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext
@@ -188,12 +190,35 @@ def shares_weights(context: SchedulingContext, template: Template) -> bool:
 
     Parts along output channels each have weights of their own, lookups different rows.
     """
-    tensors, operators, total = context.graph.tensors, context.graph.operators, 0
-    for index in (op for layer in template.layers for op in context.layers[layer].operators):
-        weights = [t for t in operators[index].inputs if tensors[t].constant]
-        elements = [tensors[t].elements for t in weights]
-        total += int(whole_bytes(context.arrays, elements, weights).sum())
+    total = sum(_weights_of(context, layer)[1] for layer in template.layers)
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
+
+
+def weight_hashes(context: SchedulingContext, template: Template) -> Ints:
+    """Return a hash of the weights of each layer, 0 for one that has none or reads a part of them.
+
+    Layers that read the same initialisers have the same.
+    """
+    found = []
+    for layer, size in zip(template.layers, template.stages[:, Stage.WEIGHTS], strict=True):
+        weights, total = _weights_of(context, layer)
+        digest = hashlib.blake2b(repr(weights).encode(), digest_size=7).digest()
+        found.append(int.from_bytes(digest, "big") if 0 < total == int(size) else 0)
+    return np.asarray(found, np.int64)
+
+
+@remembered(1 << 14)
+def _weights_of(context: SchedulingContext, layer: int) -> tuple[tuple[int, ...], int]:
+    """Return the constants that a layer reads, operator by operator, and their bytes; cached."""
+    tensors, operators = context.graph.tensors, context.graph.operators
+    weights = [
+        t
+        for op in context.layers[layer].operators
+        for t in operators[op].inputs
+        if tensors[t].constant
+    ]
+    elements = [tensors[t].elements for t in weights]
+    return tuple(weights), int(whole_bytes(context.arrays, elements, weights).sum())
 
 
 @remembered(1 << 14)

@@ -9,7 +9,8 @@ decided here, in steps and not in seconds, so that it is the same whatever the r
 are; when a load is fetched, the bus decides (:mod:`autoturbo.simulate.whole_pass`).
 
 Loads are fetched in the order in which they are needed, so none is born before the one ahead of it.
-A load for which there is no room keeps to the ring of its kernel.
+A load for which there is no room keeps to the ring of its kernel. Weights that several layers or
+instances read are fetched once and kept until the last time, as far as there is room.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.instructions import Column, Instructions
+from autoturbo.schedule.codegen.instructions import Column, Instructions, Kernel
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import Amount, Role
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.codegen.tiling import Amount, Role, Tiling, tile_counts
+from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import IN_DDR, Timeline
 from autoturbo.schedule.place.bind import Scope
@@ -42,6 +43,7 @@ class KernelLoads(NamedTuple):
         latest: Position of the layer in which it is passed: its fetch cannot wait for that layer to
             begin, since what the layer needs may stand behind it.
         size: Bytes.
+        content: Hash of what it is: equal ones are the same bytes; 0 for what is read once only.
     """
 
     instruction: Ints
@@ -49,9 +51,10 @@ class KernelLoads(NamedTuple):
     layer: Ints
     latest: Ints
     size: Ints
+    content: Ints
 
 
-NO_KERNEL_LOADS = KernelLoads(*np.zeros((5, 0), np.int64))
+NO_KERNEL_LOADS = KernelLoads(*np.zeros((6, 0), np.int64))
 """Of a kernel that fetches for itself."""
 
 
@@ -67,6 +70,8 @@ class Loads(NamedTuple):
         after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
         size: Bytes.
         address: In GB.
+        until: Step until which its bytes are kept, for loads of the same content.
+        kept: The load that has brought its bytes already; -1 for one that is fetched.
     """
 
     kernel: Ints
@@ -77,20 +82,31 @@ class Loads(NamedTuple):
     after: Ints
     size: Ints
     address: Ints
+    until: Ints
+    kept: Ints
+
+    @property
+    def fetched(self) -> Flags:
+        """Return which are fetched."""
+        return np.asarray(self.kept < 0)
 
 
-NO_LOADS = Loads(*np.zeros((8, 0), np.int64))
+NO_LOADS = Loads(*np.zeros((10, 0), np.int64))
 """Of a pass whose kernels all fetch for themselves."""
 
 
-def loads_of(program: Instructions, stages: Floats, stored: float) -> KernelLoads:
+def loads_of(program: Instructions, kernel: Kernel, weights: Ints, stored: float) -> KernelLoads:
     """Return the weight tiles of a kernel that may be fetched before it.
+
+    Recurrences read their weights again and again through the ring.
 
     Args:
         program: Its instructions.
-        stages: Of its template. Recurrences read their weights again and again through the ring.
+        kernel: What these were made from.
+        weights: Per layer, a hash of all its weights; 0 where it reads a part of them.
         stored: Bytes in memory for each that is counted.
     """
+    stages = kernel.stages
     role, layer = program.where[:, Column.ROLE], program.where[:, Column.LAYER]
     fetched = np.flatnonzero(role == Role.FETCH_WEIGHTS)
     passed = np.flatnonzero(role == Role.PASS_WEIGHTS)
@@ -99,7 +115,30 @@ def loads_of(program: Instructions, stages: Floats, stored: float) -> KernelLoad
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
     meanwhile = layer[computes[np.searchsorted(computes, passed)]]
     size = np.ceil(program.amounts[fetched, Amount.DDR] * stored).astype(np.int64)
-    return KernelLoads(fetched, passed, layer[fetched], np.minimum(meanwhile, layer[fetched]), size)
+    own = layer[fetched]
+    return KernelLoads(
+        fetched, passed, own, np.minimum(meanwhile, own), size,
+        _contents(kernel, weights, own, program.where[fetched, Column.TILE]),
+    )  # fmt: skip
+
+
+def _contents(kernel: Kernel, weights: Ints, layer: Ints, tile: Ints) -> Ints:
+    """Return hashes of what weight tiles are, 0 for parts of a layer's weights.
+
+    Args:
+        kernel: That has them.
+        weights: Of :func:`loads_of`.
+        layer: Of each tile.
+        tile: Its number in the layer, repetitions counted.
+    """
+    counts = tile_counts(kernel.stages, kernel.streams, kernel.rules, kernel.weights_resident)
+    products, columns, depths, rows, outside = counts[:, : Tiling.KEPT].T
+    around = np.where(outside > 0, rows, 1)  # times that a product's weights are read in turn
+    once = columns * depths
+    unit = tile // (once * around)[layer] * once[layer] + tile % once[layer]
+    cut = ((products * 31 + columns) * 31 + depths)[layer]
+    found: Ints = (weights[layer] ^ cut) * 1_000_003 + unit + 1
+    return np.where(weights[layer] != 0, found, 0)
 
 
 class LoadRoom(NamedTuple):
@@ -135,17 +174,24 @@ def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRo
     if not sum(counts):
         return NO_LOADS
     kernel = np.repeat(np.arange(len(kernels)), counts)
-    instruction, passed, layer, latest, size = (
+    instruction, passed, layer, latest, size, content = (
         np.concatenate([c for c, n in zip(column, counts, strict=True) if n])
         for column in zip(*kernels, strict=True)
     )
     begins = rows[:-1] + np.arange(len(kernels))  # step of the movements of each
     step, latest = begins[kernel] + 1 + layer, begins[kernel] + 1 + latest
-    wanted = np.stack((step, latest, -(-size // ALIGNMENT) * ALIGNMENT, np.asarray(ahead)[kernel]))
+    wanted = np.stack((
+        step, latest, -(-size // ALIGNMENT) * ALIGNMENT, np.asarray(ahead)[kernel],
+        _next_alike(content, size),
+    ))  # fmt: skip
     rings = rings_of(timeline, np.asarray(counts) > 0)
     while True:
-        held = _Held(*held_beside(timeline, room, rings))
-        birth, after, address = _place(wanted, held, room.size, int(rows[-1]) + len(kernels))
+        beside = held_beside(timeline, room, rings)
+        begun, ended, low, high = np.pad(beside, ((0, 0), (0, len(step))))
+        held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]))
+        birth, after, address, until, kept = _place(
+            wanted, held, room.size, int(rows[-1]) + len(kernels)
+        )
         more = rings.copy()
         more[kernel[address < 0]] = True  # these fetch through the ring, whose zone they need
         if (more == rings).all():
@@ -153,8 +199,20 @@ def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRo
         rings = more
     placed = np.flatnonzero(address >= 0)
     number = np.append(np.cumsum(address >= 0) - 1, -1)  # among those that have room
-    columns = kernel, instruction, passed, step, birth, number[after], size, address
+    columns = (
+        kernel, instruction, passed, step, birth, number[after], size, address, until, number[kept]
+    )  # fmt: skip
     return Loads(*(column[placed] for column in columns))
+
+
+def _next_alike(content: Ints, size: Ints) -> Ints:
+    """Return the next load of the same content, -1 for none."""
+    order = np.lexsort((np.arange(len(content)), size, content))
+    one, two = order[:-1], order[1:]
+    same = (content[one] == content[two]) & (size[one] == size[two]) & (content[one] != 0)
+    following = np.full(len(content), -1)
+    following[one[same]] = two[same]
+    return following
 
 
 def rings_of(timeline: Timeline, with_loads: Flags) -> Flags:
@@ -202,61 +260,105 @@ def held_beside(timeline: Timeline, room: LoadRoom, rings: Flags) -> Ints:
     return np.concatenate(found, axis=1)
 
 
+KEPT_SHARE = 4
+"""Loads that are kept for others take at most a quarter of the room: the rest is for what is to
+come. With half of it BERT-large waits for the bus more than it saves there."""
+
+
 class _Held(NamedTuple):
-    """What lies in GB besides loads, ``(buffers,)`` each.
+    """What lies in GB besides loads on their way.
 
     Attributes:
         birth: First step.
         death: Last step.
         low: First byte.
         high: One past the last.
+        filled: How many there are; the arrays have room for more.
     """
 
     birth: Ints
     death: Ints
     low: Ints
     high: Ints
+    filled: Ints
 
 
 @njit(cache=True)
-def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints, Ints]:
-    """Return the birth of loads, the load that each waits for, and its address, -1 without room.
+def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return where loads lie and when, the last five columns of :class:`Loads` but their bytes.
 
     Loads go round in what tensors leave: each takes the next bytes behind the load before it, which
     of all bytes are those whose load is passed first. It is born so early that it still waits for
     no more loads than it would later; being born earlier, it has more tensors in its way.
 
+    One that is read again lies still until the last time, as far as :data:`KEPT_SHARE` allows.
+
     Args:
-        wanted: Step, latest birth, bytes and steps ahead of each load, in order, ``(4, loads)``.
-        held: What lies in GB.
+        wanted: Step, latest birth, bytes, steps ahead and next load of the same content of each
+            load, in order, ``(5, loads)``.
+        held: What lies in GB; loads that are kept are added.
         room: Bytes for all of it.
         steps: Of the pass.
     """
     loads = wanted.shape[1]
-    birth, after = np.full(loads, -1), np.full(loads, -1)
-    address = np.full(loads, -1)
+    birth, after, address, kept = np.full((4, loads), -1)
+    until = wanted[0].copy()
     passed = np.searchsorted(wanted[0], np.arange(steps + 1))  # loads of the steps before each
     dies = np.zeros(steps + 1, np.bool_)
-    dies[held.death] = True
-    behind, earliest = 0, 0
+    dies[held.death[: held.filled[0]]] = True
+    behind, earliest, spare = 0, 0, room // KEPT_SHARE
     for load in range(loads):
-        step, begin, size, ahead = wanted[:, load]
-        limit = max(min(step - ahead, begin), earliest)
-        at = _next_gap(held, behind, begin, step, size, room)
+        if kept[load] >= 0:
+            continue
+        step, begin, size, ahead, _ = wanted[:, load]
+        last = _last_alike(wanted[4], load) if size <= spare else load
+        death = wanted[0, last]
+        start = behind if last == load else 0
+        at = _next_gap(held, start, begin, death, size, room)
+        if at < 0 and last != load:  # there is no room for so long
+            last, death, start = load, step, behind
+            at = _next_gap(held, start, begin, death, size, room)
         if at < 0:
             continue
+        limit = max(min(step - ahead, begin), earliest)
         waits = _last_over(wanted, address, load, at, size)
         while begin > limit:
             if dies[begin - 1]:
-                other = _next_gap(held, behind, begin - 1, step, size, room)
+                other = _next_gap(held, start, begin - 1, death, size, room)
                 later = _last_over(wanted, address, load, other, size) if other >= 0 else load
                 if later > waits and later + 1 >= passed[begin]:
                     break
                 at, waits = other, later
             begin -= 1
-        birth[load], after[load], address[load] = begin, waits, at
-        earliest, behind = begin, at + size
-    return birth, after, address
+        birth[load], after[load], address[load], until[load] = begin, waits, at, death
+        earliest = begin
+        if last == load:
+            behind = at + size
+            continue
+        spare -= size
+        dies[death] = True
+        _keep(held, begin, death, at, at + size)
+        other = wanted[4, load]
+        while other >= 0:
+            kept[other], address[other], birth[other] = load, at, begin
+            other = wanted[4, other]
+    return birth, after, address, until, kept
+
+
+@borrowing
+def _last_alike(following: Ints, load: int) -> int:
+    """Return the last load of the same content."""
+    while following[load] >= 0:
+        load = following[load]
+    return load
+
+
+@borrowing
+def _keep(held: _Held, birth: int, death: int, low: int, high: int) -> None:
+    """Add a load that is kept to what lies in GB."""
+    at = held.filled[0]
+    held.birth[at], held.death[at], held.low[at], held.high[at] = birth, death, low, high
+    held.filled[0] = at + 1
 
 
 @borrowing
@@ -267,7 +369,7 @@ def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: 
         moved = True
         while moved and at + size <= room:
             moved = False
-            for other in range(len(held.low)):
+            for other in range(held.filled[0]):
                 alive = held.birth[other] <= step and held.death[other] >= begin
                 if alive and held.low[other] < at + size and held.high[other] > at:
                     # a load begins where a burst does
