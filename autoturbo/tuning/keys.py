@@ -58,10 +58,17 @@ def stored_target(info: RunInfo) -> AnyTarget:
 
 
 def recorded_error(info: RunInfo) -> float | None:
-    """Return the known error of a run's target as it was tuned; None where nobody compared it."""
-    description = info.settings.get("target_description") or {}
-    percent = (description.get("calibration") or {}).get("error_percent")
-    return None if percent is None else percent / 100
+    """Return the known error of a run's target as it was tuned; None where nobody compared it.
+
+    Where there are several, it is that of kernels as long as those of what was handed out.
+    """
+    if not (info.settings.get("target_description") or {}).get("calibration"):
+        return None
+    from autoturbo.hardware.target import known_error
+
+    handed = info.handed_out
+    seconds = None if handed is None else handed.measurement.kernel_seconds
+    return known_error(stored_target(info), seconds)
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:

@@ -839,6 +839,25 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     assert texts[0] == texts[1]
 
 
+def test_every_command_states_the_error_of_kernels_as_short(cli: Cli) -> None:
+    known = Calibration(
+        0.1, 20, "board.csv", regime=1.0, error_below=0.3, error_above=0.05, rows_below=10
+    )
+    target = dataclasses.replace(load_target("stcp920"), name="compared", calibration=known)
+    cli.write("compared.yaml", json.dumps(target.as_dict()))
+    words = ("alexnet", "--batch", "1", "--trials", "2", "--target", "compared.yaml")
+    ran = cli("tune", *words)
+    run = of_run(cli)
+    for said in (ran, cli("show", run), cli("explain", run, "--no-what-if")):
+        assert "known error of 30 %" in said.out
+
+
+def of_run(cli: Cli) -> str:
+    """The only run."""
+    (run,) = cli("--json", "runs").object["runs"]
+    return str(run["run"])
+
+
 def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
     stcp920 = load_target("stcp920")
     for percent in (1, 900):
