@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import dataclasses
 import json
 import pstats
 import tempfile
@@ -42,8 +43,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
-from autoturbo.schedule.pipeline import ModelScheduler, SchedulerCache
-from autoturbo.search.space import Space
+from autoturbo.schedule.pipeline import SchedulerCache
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Measurement
 
@@ -54,15 +54,19 @@ TARGET, DTYPE = "stcp920", "float16"
 
 def searched(model: Graph, trials: int) -> list[Knobs]:
     """Return the settings that a search tries, in order."""
-    target = load_target(TARGET)
     with tempfile.TemporaryDirectory() as folder:
         result = autoturbo.tune(
-            model, target, trials=trials, seed=0, subgraphs=SUBGRAPHS,
+            model, load_target(TARGET), trials=trials, seed=0, subgraphs=SUBGRAPHS,
             database=Path(folder) / "search.db",
             runs_folder=Path(folder),
         )  # fmt: skip
-    space = Space.of(ModelScheduler(model, target, DTYPE), subgraphs=SUBGRAPHS)
-    return [space.to_knobs(trial.params) for trial in result.study.trials]
+    return [trial.knobs for trial in result.history]
+
+
+def with_loads(knobs: Knobs, fetch_ahead: int) -> Knobs:
+    """Return a setting in which all loads may run so far ahead."""
+    own = tuple(dataclasses.replace(o, fetch_ahead="auto") for o in knobs.overrides)
+    return dataclasses.replace(knobs, fetch_ahead=fetch_ahead, overrides=own)
 
 
 def evaluate_all(model_scheduler: Evaluator, settings: list[Knobs]) -> None:
@@ -100,10 +104,21 @@ def warmed(model: Graph, settings: list[Knobs]) -> Evaluator:
     return Evaluator(model, load_target(TARGET), DTYPE, Simulator(known.measurer.memory))
 
 
-def measure(name: str, trials: int) -> dict[str, Any]:
-    """Measure one model on one target: evaluations per CPU second."""
+def measure(name: str, trials: int, fetch_ahead: int | None = None) -> dict[str, Any]:
+    """Measure one model on one target: evaluations per CPU second.
+
+    Args:
+        name: Of the model.
+        trials: Of the search.
+        fetch_ahead: Of all settings; their own if None.
+
+    Returns:
+        Settings, kernels, rates and MiB.
+    """
     model, target = import_model(workloads.get(name).file), load_target(TARGET)
     settings = searched(model, trials)
+    if fetch_ahead is not None:
+        settings = [with_loads(knobs, fetch_ahead) for knobs in settings]
     before = peak_mib()
     cold = cpu_seconds(
         lambda: [Evaluator(model, target, DTYPE).evaluate(Knobs()) for _ in range(COLD)]
@@ -190,11 +205,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument(
+        "--fetch-ahead", type=int, help="of all settings: 0 without loads over kernels, 1024 with"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--scale", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one, options.trials)))
+        print(json.dumps(measure(options.one, options.trials, options.fetch_ahead)))
     elif options.scale:
         print(json.dumps(scale(*options.scale)))
     elif options.scaling:
@@ -202,11 +220,13 @@ def main() -> None:
     elif options.profile:
         print_profile((options.names or ["resnet50"])[0], options.trials)
     else:
-        _print_rates(options.names or list(MODELS), options.trials)
+        _print_rates(options.names or list(MODELS), options.trials, options.fetch_ahead)
 
 
-def _print_rates(names: list[str], trials: int) -> None:
+def _print_rates(names: list[str], trials: int, fetch_ahead: int | None) -> None:
     trial = ["--trials", str(trials)]
+    if fetch_ahead is not None:
+        trial += ["--fetch-ahead", str(fetch_ahead)]
     found = {n: in_fresh_process(__file__, "--one", n, *trial) for n in names}
     print(f"evaluations per CPU second of one core, {TARGET}, {DTYPE}, settings of a search")
     print_table(

@@ -222,22 +222,20 @@ class Schedule(Shown):
         timeline = self.timelines[cluster]
         if not timeline.ahead[place]:
             return NO_KERNEL_LOADS
+        signature = self.signatures(cluster)[place]
+        known = _LOADS.get(signature, lambda: self._loads_of(place, cluster))
+        if not len(known.instruction):
+            return known
         # kernels that take the same time may have other weights
-        layers = timeline.templates[int(timeline.order[place])].layers
-        key = self.signatures(cluster)[place], layers
-        if key not in self._kernel_loads:
-            self._kernel_loads[key] = self._loads_of(place, cluster)
-        return self._kernel_loads[key]
+        template = timeline.templates[int(timeline.order[place])]
+        return known.of(weight_hashes(self.context, template))
 
     def _loads_of(self, place: int, cluster: int) -> KernelLoads:
         kernel = self.kernel(place, cluster)
         if not (kernel.rules.across and kernel.rules.has_gb):
             return NO_KERNEL_LOADS
         stored = storage_ratio(self.context.dtype)
-        timeline = self.timelines[cluster]
-        template = timeline.templates[int(timeline.order[place])]
-        weights = weight_hashes(self.context, template)
-        return loads_of(self.known_program(place, cluster), kernel, weights, stored)
+        return loads_of(self.known_program(place, cluster), kernel, stored)
 
     def known_program(self, kernel: int, cluster: int = 0) -> Instructions:
         """Return the program of a kernel, which is kept for schedules that have it too."""
@@ -246,10 +244,6 @@ class Schedule(Shown):
 
     @functools.cached_property
     def _loads(self) -> dict[int, Loads]:
-        return {}
-
-    @functools.cached_property
-    def _kernel_loads(self) -> dict[tuple[bytes, tuple[int, ...]], KernelLoads]:
         return {}
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
@@ -283,6 +277,12 @@ _PROGRAMS = BoundedCache[bytes, Instructions](
     1 << 14, 192 << 20, lambda program: program.where.nbytes + program.amounts.nbytes
 )
 """Programs by signature, for passes that are simulated whole."""
+
+
+_LOADS = BoundedCache[bytes, KernelLoads](
+    1 << 14, 32 << 20, lambda loads: sum(column.nbytes for column in loads)
+)
+"""Loads of kernels by signature; which weights they are of is another matter."""
 
 
 @functools.lru_cache(maxsize=1024)

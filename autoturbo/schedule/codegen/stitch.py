@@ -199,17 +199,15 @@ def weight_hashes(context: SchedulingContext, template: Template) -> Ints:
 
     Layers that read the same initialisers have the same.
     """
-    found = []
-    for layer, size in zip(template.layers, template.stages[:, Stage.WEIGHTS], strict=True):
-        weights, total = _weights_of(context, layer)
-        digest = hashlib.blake2b(repr(weights).encode(), digest_size=7).digest()
-        found.append(int.from_bytes(digest, "big") if 0 < total == int(size) else 0)
+    known = [_weights_of(context, layer) for layer in template.layers]
+    sizes = template.stages[:, Stage.WEIGHTS].tolist()
+    found = [own if 0 < all_ == size else 0 for (own, all_), size in zip(known, sizes, strict=True)]
     return np.asarray(found, np.int64)
 
 
 @remembered(1 << 14)
-def _weights_of(context: SchedulingContext, layer: int) -> tuple[tuple[int, ...], int]:
-    """Return the constants that a layer reads, operator by operator, and their bytes; cached."""
+def _weights_of(context: SchedulingContext, layer: int) -> tuple[int, int]:
+    """Return a hash of the constants that a layer reads, and their bytes; cached."""
     tensors, operators = context.graph.tensors, context.graph.operators
     weights = [
         t
@@ -218,7 +216,9 @@ def _weights_of(context: SchedulingContext, layer: int) -> tuple[tuple[int, ...]
         if tensors[t].constant
     ]
     elements = [tensors[t].elements for t in weights]
-    return tuple(weights), int(whole_bytes(context.arrays, elements, weights).sum())
+    digest = hashlib.blake2b(repr(weights).encode(), digest_size=7).digest()
+    size = int(whole_bytes(context.arrays, elements, weights).sum())
+    return int.from_bytes(digest, "big"), size
 
 
 @remembered(1 << 14)

@@ -43,7 +43,8 @@ class KernelLoads(NamedTuple):
         latest: Position of the layer in which it is passed: its fetch cannot wait for that layer to
             begin, since what the layer needs may stand behind it.
         size: Bytes.
-        content: Hash of what it is: equal ones are the same bytes; 0 for what is read once only.
+        content: Hash of which tile of its layer's weights it is, and once these are known
+            (:meth:`of`) of what it is: equal ones are the same bytes; 0 for a part of the weights.
     """
 
     instruction: Ints
@@ -52,6 +53,15 @@ class KernelLoads(NamedTuple):
     latest: Ints
     size: Ints
     content: Ints
+
+    def of(self, weights: Ints) -> KernelLoads:
+        """Return the loads of a kernel with these weights.
+
+        Args:
+            weights: Per layer, a hash of all its weights; 0 where it reads a part of them.
+        """
+        own = weights[self.layer]
+        return self._replace(content=np.where(own != 0, own * 1_000_003 ^ self.content, 0))
 
 
 NO_KERNEL_LOADS = KernelLoads(*np.zeros((6, 0), np.int64))
@@ -95,7 +105,7 @@ NO_LOADS = Loads(*np.zeros((10, 0), np.int64))
 """Of a pass whose kernels all fetch for themselves."""
 
 
-def loads_of(program: Instructions, kernel: Kernel, weights: Ints, stored: float) -> KernelLoads:
+def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoads:
     """Return the weight tiles of a kernel that may be fetched before it.
 
     Recurrences read their weights again and again through the ring.
@@ -103,7 +113,6 @@ def loads_of(program: Instructions, kernel: Kernel, weights: Ints, stored: float
     Args:
         program: Its instructions.
         kernel: What these were made from.
-        weights: Per layer, a hash of all its weights; 0 where it reads a part of them.
         stored: Bytes in memory for each that is counted.
     """
     stages = kernel.stages
@@ -118,16 +127,15 @@ def loads_of(program: Instructions, kernel: Kernel, weights: Ints, stored: float
     own = layer[fetched]
     return KernelLoads(
         fetched, passed, own, np.minimum(meanwhile, own), size,
-        _contents(kernel, weights, own, program.where[fetched, Column.TILE]),
+        _contents(kernel, own, program.where[fetched, Column.TILE]),
     )  # fmt: skip
 
 
-def _contents(kernel: Kernel, weights: Ints, layer: Ints, tile: Ints) -> Ints:
-    """Return hashes of what weight tiles are, 0 for parts of a layer's weights.
+def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
+    """Return hashes of which part of their layers' weights tiles are, and of how they are cut.
 
     Args:
         kernel: That has them.
-        weights: Of :func:`loads_of`.
         layer: Of each tile.
         tile: Its number in the layer, repetitions counted.
     """
@@ -137,8 +145,8 @@ def _contents(kernel: Kernel, weights: Ints, layer: Ints, tile: Ints) -> Ints:
     once = columns * depths
     unit = tile // (once * around)[layer] * once[layer] + tile % once[layer]
     cut = ((products * 31 + columns) * 31 + depths)[layer]
-    found: Ints = (weights[layer] ^ cut) * 1_000_003 + unit + 1
-    return np.where(weights[layer] != 0, found, 0)
+    found: Ints = (cut << 24) + unit + 1
+    return found
 
 
 class LoadRoom(NamedTuple):
