@@ -124,7 +124,7 @@ def test_every_command_shows_what_was_handed_out(cli: Cli, measurer: str) -> Non
     check(cli, of_tune(resumed.object), line["run"], measurer)
 
 
-EXACT = ["counter", "single", "failing-1-twice", "failing-last", "failing-half"]
+EXACT = ["counter", "single", "failing-1-twice", "failing-last"]
 
 
 @pytest.mark.parametrize("measurer", ["failing-1", *slower(EXACT)])
@@ -133,8 +133,19 @@ def test_what_fails_or_says_little_changes_no_gain(cli: Cli, measurer: str) -> N
     right, line = tuned(cli, "right").object, tuned(cli, measurer).object
     assert of_tune(line).gain == pytest.approx(of_tune(right).gain, rel=1e-6)
     assert ("confidence" in line, "lacking" in line) == (False, False)
-    seldom = {"failing-last": 0, "failing-half": 4}.get(measurer, 0)
-    assert line.get("failures", {}) == ({"raised": seldom} if seldom else {})
+    assert line.get("failures", {}) == {}
+
+
+@pytest.mark.full
+def test_a_board_that_fails_at_every_other_call_states_no_gain_too_many(cli: Cli) -> None:
+    """The base is measured in full at the second try; of what may be better some is lost."""
+    right, line = tuned(cli, "right").object, tuned(cli, "failing-half").object
+    most, gain = of_tune(right).gain, of_tune(line).gain
+    assert most is not None
+    assert gain is not None
+    assert 1 <= gain <= most * (1 + 1e-6)
+    assert ("confidence" in line, "lacking" in line) == (False, False)
+    assert line["failures"]["raised"] > 0
 
 
 def test_no_gain_is_stated_over_a_base_that_lacks_a_candidate(cli: Cli) -> None:

@@ -121,6 +121,10 @@ def check_work(schedule: Schedule, step: Step) -> None:
             shown = volume(
                 tuple(i for a, i in zip(operator.axes, box, strict=False) if a.kind.value in _SHOWN)
             )
+            made = [volume(regions[t]) for t in operator.outputs if t in regions]
+            if made and not any(a.kind.value == "whole" for a in operator.axes):
+                # three rows of an image twice as high are no whole number of rows of the image
+                shown = min(shown, max(made))
             code = context.work.engine[index]
             macs += points * operator.work.macs if code == MATRIX else 0
             vector += points * operator.work.macs if code == VECTOR else 0

@@ -346,6 +346,7 @@ class Knobs:
             low=0,
             needs=tuple((far, LOADS_OVER_KERNELS) for far in (FAR, 64, 8)),
             opens=(FAR,),
+            moves_data=True,
             alone=False,
         )
     )
