@@ -119,8 +119,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
     moved = np.concatenate(moves)
     plan = _Plan(
         first, where, amounts, rates,
-        np.concatenate([t.rows[:-1] + np.arange(len(t.order)) + step0[c]
-                        for c, t in enumerate(schedule.timelines)]),
+        np.concatenate([step0[c] + t.first_steps for c, t in enumerate(schedule.timelines)]),
         np.concatenate([np.diff(t.rows) for t in schedule.timelines]),
         np.repeat(np.arange(len(steps)), np.diff(kernels)),
         np.cumsum([0, *(np.count_nonzero(one.fetched) for one in loads)]),
@@ -133,36 +132,41 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
     )  # fmt: skip
-    waits = np.zeros((len(steps), len(ENGINES)))
     state = _beginning(plan, int(step0[-1]))
     if not _issue(plan, state, *_order(schedule, kernels)):
         message = f"{schedule!r}: nothing can begin in a kernel; please report it"
         raise RuntimeError(message)
-    issued, freed, done, times = state.begin, state.end, state.done, state.times
-    stretches, waits = state.stretches[:, : state.served[0]], state.waits
-    owner = plan.cluster[_kernel_of(stretches[0], first)]
-    passes = []
-    for cluster in clusters:
-        here = range(kernels[cluster], kernels[cluster + 1])
-        totals = np.zeros(QUANTITIES)
-        totals[WAIT] = waits[cluster]
-        at = np.arange(first[here.start], first[here.stop])
-        at = at[~state.is_load[at]]
-        engine, begun, ended = where[at, Column.ENGINE], issued[at], freed[at]
-        of_loads = stretches[1:, owner == cluster]
-        _add_overlaps(
-            np.append(engine, np.full(of_loads.shape[1], DMA_IN)),
-            np.append(begun, of_loads[0]), np.append(ended, of_loads[1]), totals,
-        )  # fmt: skip
-        runs = []
-        for kernel in here:
-            begin, body, work, end = times[kernel].tolist()
-            at_kernel = slice(first[kernel], first[kernel + 1])
-            own = issued[at_kernel], freed[at_kernel], done[at_kernel]
-            runs.append(KernelRun(begin, body, work, end, programs[kernel], *own))
-        left_out = plan.left_out[plan.cluster[_kernel_of(plan.left_out, first)] == cluster]
-        passes.append(PassRun(tuple(runs), totals, _sums(amounts[left_out], rates)))
-    return tuple(passes)
+    return tuple(_pass_of(plan, state, programs, cluster) for cluster in clusters)
+
+
+def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int) -> PassRun:
+    """Return the pass of a cluster, once all are issued.
+
+    Args:
+        p: The pass.
+        s: Its state.
+        programs: Of all kernels.
+        cluster: The cluster.
+    """
+    own = np.flatnonzero(p.cluster == cluster)
+    at = np.flatnonzero((p.cluster == cluster)[_kernel_of(np.arange(len(p.where)), p.first)])
+    at = at[~s.is_load[at]]
+    stretches = s.stretches[:, : s.served[0]]
+    of_loads = stretches[1:, p.cluster[_kernel_of(stretches[0], p.first)] == cluster]
+    totals = np.zeros(QUANTITIES)
+    totals[WAIT] = s.waits[cluster]
+    _add_overlaps(
+        np.append(p.where[at, Column.ENGINE], np.full(of_loads.shape[1], DMA_IN)),
+        np.append(s.begin[at], of_loads[0]), np.append(s.end[at], of_loads[1]), totals,
+    )  # fmt: skip
+    runs = []
+    for kernel in own.tolist():
+        begin, body, work, end = s.times[kernel].tolist()
+        span = slice(p.first[kernel], p.first[kernel + 1])
+        times = s.begin[span], s.end[span], s.done[span]
+        runs.append(KernelRun(begin, body, work, end, programs[kernel], *times))
+    left_out = p.left_out[p.cluster[_kernel_of(p.left_out, p.first)] == cluster]
+    return PassRun(tuple(runs), totals, _sums(p.amounts[left_out], p.rates))
 
 
 def _kernel_of(instructions: Ints | Floats, first: Ints) -> Ints:

@@ -49,7 +49,7 @@ class _Cluster:
         self.schedule, self.timeline = schedule, schedule.timelines[cluster]
         self.loads, self.cluster = schedule.loads(cluster), cluster
         self.room = LoadRoom.of(schedule.context.target)
-        self.begins = self.timeline.rows[:-1] + np.arange(len(self.timeline.order))
+        self.begins = self.timeline.first_steps
 
     def _program(self, kernel: int) -> Instructions:
         return self.schedule.known_program(kernel, self.cluster)

@@ -72,7 +72,7 @@ _LOAD = -1
 def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
     """Return what kernels read of loads that run over them, by instance, as :class:`Access`."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
-    layer = loads.step - 1 - (timeline.rows[:-1] + np.arange(len(timeline.order)))[loads.kernel]
+    layer = loads.step - 1 - timeline.first_steps[loads.kernel]
     columns = (
         layer, 1 << Role.PASS_WEIGHTS, Scope.GB, loads.address, loads.address + loads.size, 0, _LOAD
     )  # fmt: skip

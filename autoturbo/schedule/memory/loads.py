@@ -177,8 +177,8 @@ def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRo
         timeline: Of the kernels, with its tensors placed.
         room: In GB.
     """
-    ahead, rows = timeline.ahead.tolist(), timeline.rows
-    counts = [len(one.instruction) if far else 0 for one, far in zip(kernels, ahead, strict=True)]
+    rows, begins = timeline.rows, timeline.first_steps
+    counts = [len(one.instruction) for one in kernels]
     if not sum(counts):
         return NO_LOADS
     kernel = np.repeat(np.arange(len(kernels)), counts)
@@ -186,10 +186,9 @@ def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRo
         np.concatenate([c for c, n in zip(column, counts, strict=True) if n])
         for column in zip(*kernels, strict=True)
     )
-    begins = rows[:-1] + np.arange(len(kernels))  # step of the movements of each
     step, latest = begins[kernel] + 1 + layer, begins[kernel] + 1 + latest
     wanted = np.stack((
-        step, latest, -(-size // ALIGNMENT) * ALIGNMENT, np.asarray(ahead)[kernel],
+        step, latest, -(-size // ALIGNMENT) * ALIGNMENT, timeline.ahead[kernel],
         _next_alike(content, size),
     ))  # fmt: skip
     rings = rings_of(timeline, np.asarray(counts) > 0)

@@ -89,6 +89,12 @@ class Timeline:
     owner: Ints
     buffers: Buffers
 
+    @property
+    def first_steps(self) -> Ints:
+        """Return the step of the movements before each kernel; that of its first layer is next."""
+        begins: Ints = self.rows[:-1] + np.arange(len(self.order))
+        return begins
+
     @functools.cached_property
     def spare(self) -> Ints:
         """Return each recurrent kernel's spare bytes for weights in a core's LB and in GB.
