@@ -91,8 +91,8 @@ class MatrixEngine:
         rows: Native tile along M (or N of a transposed product), in elements.
         columns: Native tile along N, in elements.
         dataflow: One of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
-            "channel_stationary" holds weights of one kernel position, channels over the rows (no
-            im2col: few channels leave rows idle).
+            "channel_stationary" holds weights of one kernel position, channels over the rows (few
+            channels leave rows idle, but for :attr:`im2col`).
         depth: Elements of the reduction consumed per cycle at each (row, column) point: 1 for a
             plain array, 16 for a 16 x 16 x 16 cube.
         rate: Multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
@@ -104,6 +104,8 @@ class MatrixEngine:
             shorter; otherwise the operands keep their sides.
         rereads_operands: Whether every rows x columns block of a result reads its operands from LB
             anew; otherwise registers between LB and the array hold what a tile reads again.
+        im2col: Whether the rows of a "channel_stationary" array take kernel positions beside
+            channels, as those of the other dataflows do.
     """
 
     rows: Annotated[int, whole("native tile along M", 32)]
@@ -144,6 +146,10 @@ class MatrixEngine:
         _flag(
             "every rows x columns block of a result reads its operands from LB anew", default=False
         ),
+    ] = False
+    im2col: Annotated[
+        bool,
+        _flag("rows of a channel_stationary array take kernel positions too", default=False),
     ] = False
 
     def macs_per_cycle(self, dtype: str) -> float:

@@ -27,6 +27,7 @@ from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import (
     AUTO,
     LAYER_ORDERS,
+    SAMPLES,
     Here,
     Knobs,
     SubGraphKnobs,
@@ -291,7 +292,7 @@ class Space(Moves):
             name: pins.offered(name, decision.offered(here) if decision.searched else (), here)
             for name, decision in model_knobs().items()
         }
-        at_once = tuple(map(int, choices["batches_per_cluster"]))
+        at_once = tuple(map(int, choices[SAMPLES]))
         samples = (base.batches_per_cluster, *at_once)
         blocks = blocks_of(model_scheduler, subgraphs, samples, base, pins=pins)
         others = _apart(starts, blocks, layers)

@@ -17,12 +17,10 @@ from typing import Any, Final
 from autoturbo.graph.layers import layers_of
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.chip_part import ChipPart, extents_of
-from autoturbo.schedule.knobs import AUTO, Knobs, Value
+from autoturbo.schedule.knobs import AUTO, SAMPLES, Knobs, Value
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-
-BATCHES: Final = "batches_per_cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class _Fit:
         target, model_scheduler = evaluator.model_scheduler.target, evaluator.model_scheduler
         self.evaluator, self.constants = evaluator, constants
         self.smaller = halvings(target, constants)
-        self.choices = {**self.smaller, BATCHES: model_scheduler.batch_choices()}
+        self.choices = {**self.smaller, SAMPLES: model_scheduler.batch_choices()}
         self.thorough = is_small(model_scheduler, constants)
         self.rounds = constants.rounds if self.thorough else min(constants.rounds, 1)
         self.patience = math.inf if self.thorough else constants.patience
@@ -176,7 +174,7 @@ def fitted(evaluator: Evaluator, constants: Fitting = FITTING) -> Knobs:
 def _descended(evaluator: Evaluator, constants: Fitting) -> tuple[_Fit, dict[str, Value]]:
     heuristic = evaluator.heuristic()
     fit = _Fit(evaluator, constants)
-    return fit, fit.best({BATCHES: heuristic.batches_per_cluster})
+    return fit, fit.best({SAMPLES: heuristic.batches_per_cluster})
 
 
 def fitted_part(evaluator: Evaluator, constants: Fitting = FITTING) -> ChipPart:

@@ -76,16 +76,16 @@ def test_places_are_every_start_at_every_number_of_samples_the_fastest_first(pai
 
 
 @pytest.mark.full
-def test_what_is_kept_is_the_fastest_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
+def test_what_is_kept_is_the_fastest_known_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "known.json"
     keep(file, PAIR, 1.0, Knobs())
-    seconds, knobs = best_of(pair, [], 1, 300)
+    seconds, knobs = best_of(pair, None, [], 1, 300)
     keep(file, PAIR, seconds, knobs)
-    keep(file, PAIR, 2 * seconds, Knobs())
     assert known_schedules(file) == {PAIR: {"seconds": seconds, "knobs": knobs.as_dict()}}
     assert list(checked(file, [PAIR])) == [(PAIR, seconds, seconds)]
     heuristic = pair.evaluator.evaluate(Knobs())
     assert seconds < heuristic.latency  # type: ignore[union-attr]
+    assert best_of(pair, knobs, [], 1, 1)[0] <= seconds  # goes on from there
 
 
 def test_gaps_are_to_what_is_known(tmp_path: Path) -> None:

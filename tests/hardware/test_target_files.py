@@ -151,7 +151,7 @@ def test_validate_reports_all_in_order(tmp_path: Path) -> None:
     errors = [str(error).replace(str(path), "edge.yaml") for error in validate_target_file(path)]
     assert errors == [
         "edge.yaml:8:11: clusters: must be at least 1, not 0",
-        "edge.yaml:25:32: engines[1].lanes.int8: must be a number, not 'x'",
+        "edge.yaml:26:32: engines[1].lanes.int8: must be a number, not 'x'",
         "edge.yaml:75:3: overheads.barrier_ms: unknown field; did you mean 'barrier_us'?",
     ]
 

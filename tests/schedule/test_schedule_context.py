@@ -152,13 +152,15 @@ def test_a_channel_stationary_array_takes_channels_only() -> None:
     many.conv("x", 5)
     array = dataclasses.replace(STCP920.matrix, rows=16, columns=16, depth=1, swap_operands=False)
 
-    def cycles(net: Net, dataflow: str) -> float:
-        matrix = dataclasses.replace(array, dataflow=dataflow, rate=(("int8", 1.0),))
+    def cycles(net: Net, dataflow: str, *, im2col: bool = False) -> float:
+        rate = (("int8", 1.0),)
+        matrix = dataclasses.replace(array, dataflow=dataflow, rate=rate, im2col=im2col)
         chip = dataclasses.replace(STCP920, matrix=matrix)
         return matrix_cycles_of(operator(net), chip, "int8")
 
     assert cycles(few, "weight_stationary") == 128 * math.ceil(27 / 16)
     assert cycles(few, "channel_stationary") == 128 * 9
+    assert cycles(few, "channel_stationary", im2col=True) == cycles(few, "weight_stationary")
     assert cycles(many, "weight_stationary") == cycles(many, "channel_stationary") == 128 * 36
 
 

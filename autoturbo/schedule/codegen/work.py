@@ -205,10 +205,12 @@ def whole_depth(target: Target) -> int:
     """Return the channels that an array reads at once per kernel position; 1 if it mixes positions.
 
     With im2col, or a data path like it, kernel positions and channels are one reduction that fills
-    the rows. A channel-stationary array reads one kernel position at a time: rows that the channels
-    do not fill stay idle.
+    the rows. A channel-stationary array without it reads one kernel position at a time: rows that
+    the channels do not fill stay idle.
     """
-    return target.matrix.rows if target.matrix.dataflow == "channel_stationary" else 1
+    matrix = target.matrix
+    mixes = matrix.dataflow != "channel_stationary" or matrix.im2col
+    return 1 if mixes else matrix.rows
 
 
 @borrowing

