@@ -68,10 +68,9 @@ def changed(name: str) -> SearchConstants:
 CHANGES: Mapping[str, SearchConstants] = {
     name: changed(name)
     for name in (
-        "quick_model.trees 20",
+        "choice_model.trees 20",
         "evolution.parents 4",
         "evolution.mutants 64",
-        "evolution.reranked 16",
         "evolution.explored_share 0",
         "evolution.explored_share 0.4",
         "evolution.opening_mutants 1",

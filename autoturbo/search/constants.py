@@ -94,8 +94,8 @@ class Reversions:
 
 
 @dataclass(frozen=True, slots=True)
-class QuickModel:
-    """The quick model, which predicts from choices alone.
+class ChoiceModel:
+    """The model of choices, which predicts from these alone where no kernel model can tell.
 
     Attributes:
         trials: Measured trials without which it is not asked.
@@ -114,15 +114,13 @@ class Evolution:
 
     Attributes:
         parents: Best measured candidates that have children.
-        mutants: Mutants of the parents that the quick model ranks.
-        reranked: Of these, the ones that the kernel model sees.
+        mutants: Mutants of the parents that are ranked.
         explored_share: Share of a round that is not taken for its prediction.
         opening_mutants: Mutants of the openings that the kernel model sees before the first round.
     """
 
     parents: int = 12
     mutants: int = 192
-    reranked: int = 48
     explored_share: float = 0.2
     opening_mutants: int = 96
 
@@ -253,7 +251,7 @@ class SearchConstants:
         allocation: Which of several searches has the next round.
         climbing: None for no climb after the trials.
         reversions: None for none at the end of a search that does not climb.
-        quick_model: The cheap surrogate.
+        choice_model: The surrogate on choices alone.
         evolution: Mutants of the best.
         screening: None for no designs and no compositions.
         draws: What chance proposes.
@@ -267,7 +265,7 @@ class SearchConstants:
     allocation: Allocation = field(default_factory=Allocation)
     climbing: Climbing | None = field(default_factory=Climbing)
     reversions: Reversions | None = field(default_factory=Reversions)
-    quick_model: QuickModel = field(default_factory=QuickModel)
+    choice_model: ChoiceModel = field(default_factory=ChoiceModel)
     evolution: Evolution = field(default_factory=Evolution)
     screening: Screening | None = field(default_factory=Screening)
     draws: Draws = field(default_factory=Draws)

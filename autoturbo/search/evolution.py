@@ -7,12 +7,10 @@ A reader's map::
     XX    history -> group screening: a choice or two changed in many blocks of sub-graphs at once,
                the most promising first, and compositions of the best choices of all blocks, as
                the kernel model predicts
-            -> parents (best measured) -> mutants, ranked by the quick model
-            -> the best few ranked again by the kernel model -> batch: best predicted + exploration
+            -> parents (best measured) -> mutants -> batch: best predicted + exploration
 
-The quick model, a surrogate on choices alone, takes microseconds a candidate and ranks thousands.
-The kernel model needs the plan of a candidate, which takes a hundred times as long, so it ranks the
-best few.
+The kernel model predicts. Where there is none, or while it cannot tell yet, a surrogate on choices
+alone does, which takes microseconds a candidate.
 
 A proposal follows from seed, first trial number and history, and from nothing else.
 """
@@ -40,7 +38,7 @@ from autoturbo.schedule.knobs import (
     knob_names,
     model_knobs,
 )
-from autoturbo.search.constants import SEARCH, Draws, Evolution, Screening, SearchConstants
+from autoturbo.search.constants import SEARCH, Draws, Screening, SearchConstants
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.group_screening import begun, together
 from autoturbo.search.space import Space, batch_share
@@ -50,20 +48,23 @@ from autoturbo.simulate.contract import CandidateEvaluator
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
 
-Rerank = Callable[[Genes], NDArray[np.float64] | None]
-"""Predicts scores by a dearer model, lower is better; None where it cannot tell yet."""
+Rank = Callable[[Genes], NDArray[np.float64] | None]
+"""Predicts scores by the kernel model, lower is better; None where it cannot tell yet."""
+
+Expected = Callable[[Genes], NDArray[np.float64]]
+"""Predicts scores by the kernel model, or by another where that cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Predictions of a dearer model.
+    """Predictions of the kernel model.
 
     Attributes:
-        rerank: Predicts scores.
+        rank: Predicts scores.
         look: Predicts in more detail; None where it cannot tell.
     """
 
-    rerank: Rerank
+    rank: Rank
     look: Callable[[Genes], Prediction | None] = lambda _: None
 
 
@@ -86,26 +87,27 @@ def propose(  # noqa: PLR0913  all that a proposal follows from
         history: Tried candidates, in order.
         taken: Further candidates not to propose.
         count: How many; fewer where the space has no more.
-        advice: Of a dearer model, on the best few.
+        advice: Of the kernel model.
         shuffled: Ties between predictions are broken at random, not by order (small choices first,
             which among knobs means near the published heuristic).
-        constants: Of mutants, the quick model, group screening and draws.
+        constants: Of mutants, the model of choices, group screening and draws.
     """
     taken = taken | {tried.genes for tried in history}
     fresh = _UntriedCandidates(space, rng, taken, constants.draws, shuffled)
     evolution, screening = constants.evolution, constants.screening
     parents = _parents(history, evolution.parents, space)
     chosen: list[tuple[int, ...]] = []
-    rerank = None if advice is None else advice.rerank
-    model = ChoiceSurrogate.of(space, history, constants.quick_model)
+    rank = None if advice is None else advice.rank
+    model = ChoiceSurrogate.of(space, history, constants.choice_model)
     if model is not None:
+        expected = _expecting(rank, model.predict)
         if screening is not None:
-            chosen = _screened(fresh, history, count, model, advice, screening)
+            chosen = _screened(fresh, history, count, expected, advice, screening)
         fresh.taken.update(chosen)
         wanted = count - int(rng.binomial(count, evolution.explored_share)) - len(chosen)
-        chosen += _promising(fresh, parents, model, wanted, rerank, evolution)
+        chosen += _promising(fresh, parents, expected, wanted, evolution.mutants)
     else:
-        chosen = _begun(fresh, count, rerank, evolution.opening_mutants, screening)
+        chosen = _begun(fresh, count, rank, evolution.opening_mutants, screening)
     fresh.taken.update(chosen)
     mutants = _mutants(fresh, parents, 8 * count)
     chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -114,34 +116,22 @@ def propose(  # noqa: PLR0913  all that a proposal follows from
 
 
 def _promising(
-    fresh: _UntriedCandidates,
-    parents: Genes,
-    model: ChoiceSurrogate,
-    count: int,
-    rerank: Rerank | None,
-    evolution: Evolution,
+    fresh: _UntriedCandidates, parents: Genes, expected: Expected, count: int, mutants: int
 ) -> list[tuple[int, ...]]:
     """Return the most promising mutants of some candidates.
 
     Args:
         fresh: Candidates that may be taken.
         parents: Candidates, ``(points, dimensions)``.
-        model: Predicts all of the mutants.
+        expected: Predicts all of the mutants.
         count: The most to return.
-        rerank: Predicts the best of them; None for no dearer model.
-        evolution: How many each of them sees.
+        mutants: How many to make.
     """
     if count <= 0:
         return []
-    pool = np.concatenate([parents, _mutants(fresh, parents, evolution.mutants)])
-    ordered = pool[model.order(pool, fresh.rng if fresh.shuffled else None)]
-    best = fresh.unique(ordered)[: evolution.reranked]
-    if not best:
-        return []
-    scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
-    if dearer is not None:
-        scores = _centred(scores) + _centred(dearer)
-    return _lowest(best, scores, count)
+    pool = np.concatenate([parents, _mutants(fresh, parents, mutants)])
+    ties = fresh.rng.permutation(len(pool)) if fresh.shuffled else np.arange(len(pool))
+    return fresh.unique(pool[np.lexsort((ties, expected(pool)))])[:count]
 
 
 def _parents(history: Sequence[ScoredCandidate], count: int, space: Space) -> Genes:
@@ -156,22 +146,22 @@ def _parents(history: Sequence[ScoredCandidate], count: int, space: Space) -> Ge
 def _begun(
     fresh: _UntriedCandidates,
     count: int,
-    rerank: Rerank | None,
+    rank: Rank | None,
     opening_mutants: int,
     screening: Screening | None,
 ) -> list[tuple[int, ...]]:
-    """Return the first candidates of a search; the dearer model's best come before openings.
+    """Return the first candidates of a search; the kernel model's best come before openings.
 
     Args:
         fresh: Candidates that may be taken.
         count: The most to return.
-        rerank: Predicts candidates; None for no dearer model.
+        rank: Predicts candidates; None for no kernel model.
         opening_mutants: Mutants of the openings that it sees.
         screening: Where choices are composed; None for no compositions.
     """
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
-    if rerank is None or _dearer(opened, rerank) is None:
+    if rank is None or not opened or rank(np.asarray(opened, np.int64)) is None:
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
@@ -179,14 +169,15 @@ def _begun(
     mutants = space.mutate(rng, picked, draws=fresh.draws)
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    composed = [] if screening is None else _composed(fresh, parents, count // 2, rerank, screening)
-    best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(composed))
+    composed = [] if screening is None else _composed(fresh, parents, count // 2, rank, screening)
+    scores = rank(np.asarray(pool, np.int64)) if pool else None
+    best = _unlike(pool, scores, count // 2 - len(composed))
     starts = fresh.unique(placed(space))[: count // 4]
     return list(dict.fromkeys([*starts, *composed, *best, *opened]))[:count]
 
 
 def _composed(
-    fresh: _UntriedCandidates, points: Genes, count: int, rerank: Rerank, screening: Screening
+    fresh: _UntriedCandidates, points: Genes, count: int, rank: Rank, screening: Screening
 ) -> list[tuple[int, ...]]:
     """Return compositions of the blocks' best predicted choices.
 
@@ -194,12 +185,12 @@ def _composed(
         fresh: Candidates that may be taken.
         points: Bases of the compositions, ``(points, dimensions)``.
         count: Places at which to compose, at most.
-        rerank: Predicts choices; where it cannot tell, all are alike.
+        rank: Predicts choices; where it cannot tell, all are alike.
         screening: At how many places at most, and how far behind the best.
     """
     if not fresh.space.blocks:
         return []
-    expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))
+    expected = _expecting(rank, lambda genes: np.zeros(len(genes)))
     return fresh.unique(begun(fresh.space, points, expected, count, screening))
 
 
@@ -219,7 +210,7 @@ def _screened(
     fresh: _UntriedCandidates,
     history: Sequence[ScoredCandidate],
     count: int,
-    model: ChoiceSurrogate,
+    expected: Expected,
     advice: Advice | None,
     screening: Screening,
 ) -> list[tuple[int, ...]]:
@@ -229,14 +220,13 @@ def _screened(
         fresh: Candidates that may be taken.
         history: What was tried.
         count: Trials of the round, of which these are a share.
-        model: Predicts where there is no advice.
-        advice: Predictions of a dearer model, None for none.
+        expected: Predicts scores.
+        advice: Predictions of the kernel model, None for none.
         screening: How large that part is, and what it changes.
     """
     room, turn = int(count * screening.screened_share), len(history) // count
     if not room or not fresh.space.blocks:
         return []
-    expected = _expecting(None if advice is None else advice.rerank, model.predict)
 
     def look(points: Genes) -> Prediction:
         detailed = None if advice is None else advice.look(points)
@@ -268,33 +258,14 @@ def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
     return picked
 
 
-def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
-    """Return the dearer model's predictions; None without such a model or an answer."""
-    return rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
-
-
-def _expecting(
-    rerank: Rerank | None, otherwise: Callable[[Genes], NDArray[np.float64]]
-) -> Callable[[Genes], NDArray[np.float64]]:
-    """Return a function that predicts by the dearer model, or by another where it has no answer."""
+def _expecting(rank: Rank | None, otherwise: Expected) -> Expected:
+    """Return what predicts by the kernel model, or by another where that has no answer."""
 
     def expected(genes: Genes) -> NDArray[np.float64]:
-        dearer = None if rerank is None else rerank(genes)
-        return otherwise(genes) if dearer is None else dearer
+        known = None if rank is None else rank(genes)
+        return otherwise(genes) if known is None else known
 
     return expected
-
-
-def _lowest(
-    points: list[tuple[int, ...]], scores: NDArray[np.float64], count: int
-) -> list[tuple[int, ...]]:
-    """Return the candidates of the lowest scores; ties keep their order."""
-    return [points[index] for index in np.argsort(scores, kind="stable")[:count].tolist()]
-
-
-def _centred(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    known = scores[np.isfinite(scores)]
-    return scores - (np.median(known) if len(known) else 0.0)
 
 
 @dataclass

@@ -252,7 +252,7 @@ class CostModelSampler(BaseSampler):
         history = _scored(trials.told, feasible_first(scores, trials.violations))
         measured = sum(own.score is not None for own in history)
         constants = self._constants
-        trees, process = constants.quick_model.trials, constants.plain_studies.process_trials
+        trees, process = constants.choice_model.trials, constants.plain_studies.process_trials
         if weights is None and is_turn(measured, trees, process):
             proposer = state.proposer(params, self._seed, constants)
             point = proposer.propose(trial.number, history, taken)
@@ -376,7 +376,7 @@ class _StudyState:
         """Return what proposes by a Gaussian process, kept as long as parameters are the same."""
         known = self._modelled
         if known is None or known[0] != params or known[1].seed != seed:
-            own = constants.quick_model, constants.draws
+            own = constants.choice_model, constants.draws
             known = params, ModelledProposer(params.space, params.axes, seed, *own)
             self._modelled = known
         return known[1]

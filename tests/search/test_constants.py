@@ -56,7 +56,9 @@ def names_of(*mechanisms: str) -> set[str]:
     }
 
 
-def proposed(constants: SearchConstants, tried: int) -> list[tuple[int, ...]]:
+def proposed(
+    constants: SearchConstants, tried: int, *, advised: bool = True
+) -> list[tuple[int, ...]]:
     """A round in a space of sub-graphs and starts, after some trials."""
     space = started_space()
     points = space.distinct(space.random(np.random.default_rng(1), 400))[:tried]
@@ -66,7 +68,7 @@ def proposed(constants: SearchConstants, tried: int) -> list[tuple[int, ...]]:
     def rank(genes: Genes) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.asarray(genes.sum(axis=1) / 100.0, np.float64)
 
-    advice = Advice(rank, lambda genes: Prediction.plain(genes, rank(genes)))
+    advice = Advice(rank, lambda genes: Prediction.plain(genes, rank(genes))) if advised else None
     return propose(
         space, np.random.default_rng(2), history, set(), count=16, advice=advice,
         constants=constants,
@@ -75,12 +77,13 @@ def proposed(constants: SearchConstants, tried: int) -> list[tuple[int, ...]]:
 
 def test_a_round_goes_by_the_constants_that_it_is_handed() -> None:
     read = set[str]()
-    for tried in (0, 40):
-        assert proposed(watched(read), tried) == proposed(SEARCH, tried)
+    for tried, advised in ((0, True), (40, True), (40, False)):
+        mine, ours = (proposed(c, tried, advised=advised) for c in (watched(read), SEARCH))
+        assert mine == ours
     space, draws = started_space(), watched(read).draws
     points = fresh_points(space, np.random.default_rng(0), set(), 8, draws)
     assert points == fresh_points(space, np.random.default_rng(0), set(), 8)
-    assert read == names_of("evolution", "screening", "quick_model", "draws")
+    assert read == names_of("evolution", "screening", "choice_model", "draws")
 
 
 def test_searches_go_by_the_constants_that_they_are_handed() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 import pytest
+from numpy.typing import NDArray
 from optuna.study import StudyDirection
 
 from autoturbo.cost_models.predictions import Prediction
@@ -21,6 +22,7 @@ from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import CostModelSampler, make_sampler
 from autoturbo.search.constants import SEARCH, Evolution
+from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, fresh_points, propose
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.optuna_trials import scores_of
@@ -375,21 +377,28 @@ def test_proposals_are_new_and_follow_from_seed_and_history(tried: int) -> None:
     assert not set(proposed(1)) & {t.genes for t in past}
 
 
-def test_a_dearer_model_has_a_say() -> None:
-    constants = dataclasses.replace(SEARCH, evolution=Evolution(reranked=10))
+def test_a_kernel_model_ranks_in_place_of_the_model_of_choices() -> None:
+    constants = dataclasses.replace(SEARCH, evolution=Evolution(mutants=10))
     asked: list[int] = []
 
-    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
-        asked.append(len(genes))
+    def proposed(answer: float | None) -> list[tuple[int, ...]]:
+        def rank(genes: Genes) -> NDArray[np.float64] | None:
+            asked.append(len(genes))
+            return None if answer is None else answer * genes.sum(axis=1)
 
+        rng, advice = np.random.default_rng(0), Advice(rank)
+        return propose(
+            toy_space(), rng, history(100), set(), count=16, advice=advice, constants=constants
+        )
+
+    assert proposed(1.0) != proposed(-1.0)
+    assert asked == [22, 22]  # twelve parents and ten mutants
     rng = np.random.default_rng(0)
-    propose(
-        toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank), constants=constants
-    )
-    assert asked == [10]
+    alone = propose(toy_space(), rng, history(100), set(), count=16, constants=constants)
+    assert proposed(None) == alone
 
 
-def test_the_quick_model_knows_walls() -> None:
+def test_the_choice_model_knows_walls() -> None:
     past = history(300)
     model = ChoiceSurrogate.of(toy_space(), past)
     assert model is not None
@@ -400,7 +409,7 @@ def test_the_quick_model_knows_walls() -> None:
     assert np.median(model.predict(failed)) > np.median(model.predict(fine))
 
 
-def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
+def test_the_choice_model_asks_for_dimensions_that_were_tried_only() -> None:
     space, past = toy_space(), history(60)
     still = [ScoredCandidate((*t.genes[:-1], 0), t.score) for t in past]
     model = ChoiceSurrogate.of(space, still)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.search.constants import Draws, QuickModel
+from autoturbo.search.constants import ChoiceModel, Draws
 from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
 from autoturbo.search.surrogates.gaussian import Axes, GaussianProcess, Scales, expected_improvement
@@ -64,14 +64,14 @@ class ModelledProposer:
         space: Of the candidates.
         axes: Their coordinates.
         seed: Of all chance.
-        quick_model: Measured trials before it models, and trees that tell what fits.
+        choice_model: Measured trials before it models, and trees that tell what fits.
         draws: What random candidates are like.
     """
 
     space: Space
     axes: Axes
     seed: int
-    quick_model: QuickModel
+    choice_model: ChoiceModel
     draws: Draws
     _ranked: tuple[Measured, Genes, NDArray[np.float64]] | None = field(default=None, init=False)
     _scales: tuple[Measured, Scales] | None = field(default=None, init=False)
@@ -88,7 +88,7 @@ class ModelledProposer:
         """
         taken = taken | {tried.genes for tried in history}
         measured = tuple((t.genes, t.score) for t in history if t.score is not None)
-        if len(measured) < self.quick_model.trials:
+        if len(measured) < self.choice_model.trials:
             rng = np.random.default_rng([self.seed, number])
             pool = self.space.random(rng, _SPREAD, self.draws)
             pool = pool[_untried(pool, taken)]
@@ -146,7 +146,7 @@ class ModelledProposer:
 
     def _scales_of(self, measured: Measured, values: NDArray[np.float64]) -> Scales:
         """Return the hyperparameters of the first measurements, a growing number of them."""
-        count = self.quick_model.trials
+        count = self.choice_model.trials
         while int(count * _GROWTH) + 1 <= len(measured):
             count = int(count * _GROWTH) + 1
         first = measured[:count]
@@ -159,7 +159,7 @@ class ModelledProposer:
         """Return logarithms of the probabilities of candidates to be feasible."""
         rows = self._features(np.asarray([tried.genes for tried in history], np.int64))
         labels = np.asarray([tried.score is not None for tried in history], np.float64)
-        trees = self.quick_model.feasibility_trees
+        trees = self.choice_model.feasibility_trees
         model = Booster.of(rows, labels, objective="binary:logistic", trees=trees)
         chances = model.predict(self._features(genes))
         return np.asarray(np.log(np.clip(chances, 1e-3, 1.0)), np.float64)

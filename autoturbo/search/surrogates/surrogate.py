@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.search.constants import SEARCH, QuickModel
+from autoturbo.search.constants import SEARCH, ChoiceModel
 from autoturbo.search.encoding import Genes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ScoredCandidate:
 
 
 class _Trees(NamedTuple):
-    """The trees of a quick model.
+    """The trees of a model of choices.
 
     Attributes:
         columns: Dimensions in which tried candidates differ, the only features.
@@ -55,23 +55,23 @@ class ChoiceSurrogate:
     Attributes:
         space: Of the candidates.
         history: Tried candidates, enough of them measured.
-        quick_model: How many trees it has.
+        choice_model: How many trees it has.
     """
 
     space: Space
     history: Sequence[ScoredCandidate]
-    quick_model: QuickModel
+    choice_model: ChoiceModel
 
     @staticmethod
     def of(
         space: Space,
         history: Sequence[ScoredCandidate],
-        quick_model: QuickModel = SEARCH.quick_model,
+        choice_model: ChoiceModel = SEARCH.choice_model,
     ) -> ChoiceSurrogate | None:
         """Return the model of a history; None while too little is measured."""
         measured = sum(tried.score is not None for tried in history)
-        enough = measured >= quick_model.trials
-        return ChoiceSurrogate(space, history, quick_model) if enough else None
+        enough = measured >= choice_model.trials
+        return ChoiceSurrogate(space, history, choice_model) if enough else None
 
     @cached_property
     def trees(self) -> _Trees:
@@ -82,11 +82,11 @@ class ChoiceSurrogate:
         rows = self.space.features(genes, columns)
         known = np.asarray([tried.score is not None for tried in self.history])
         scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
-        model = Booster.of(rows[known], levelled(scores), trees=self.quick_model.trees)
+        model = Booster.of(rows[known], levelled(scores), trees=self.choice_model.trees)
         feasible = None
         if not known.all():
             labels = known.astype(np.float64)
-            trees = self.quick_model.feasibility_trees
+            trees = self.choice_model.feasibility_trees
             feasible = Booster.of(rows, labels, objective="binary:logistic", trees=trees)
         return _Trees(columns, model, feasible)
 
