@@ -576,6 +576,18 @@ def timed_with(target: Target, path: str, value: Any) -> Target:
     return dataclasses.replace(target, **changed)
 
 
+def timed_value(target: Target, path: str) -> float:
+    """Return the number of a field that only times depend on, in the unit of the file.
+
+    Args:
+        target: The target.
+        path: One of :data:`TIMED`.
+    """
+    section, f = TIMED[path]
+    value = getattr(getattr(target, section) if section else target, f.attribute)
+    return float(f.rule.from_si(value))
+
+
 def _range_issues(
     value: Mapping[str, Any], path: str, ends: list[Any]
 ) -> Iterator[ValidationIssue]:

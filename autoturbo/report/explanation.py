@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NotRequired
+from typing import Any, Final, NotRequired
 
 from rich.table import Table
 
@@ -22,6 +22,7 @@ from autoturbo.simulate.breakdown.shares import (
     SubGraphShare,
     schedule_shares,
 )
+from autoturbo.simulate.gap import gap_parts, idle_ddr_seconds
 from autoturbo.simulate.measurement import LowerBound
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
@@ -70,7 +71,8 @@ BottleneckJson = TypedDict("BottleneckJson", {
 
 BoundsJson = TypedDict("BoundsJson", {
     "limit": str, "shares_s": dict[str, Real], "latency_s": Duration, "lower_bound_s": BoundJson,
-    "bound_fraction": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
+    "bound_fraction": Real, "tight_bound_s": Duration | None, "gap_s": dict[str, Real],
+    "ddr_idle_s": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
     "layers": list[LayerJson], "bottlenecks": list[BottleneckJson], "model_knobs": list[RemedyJson],
 })  # fmt: skip
 """What bounds a schedule, where it loses most and what would help."""
@@ -104,6 +106,8 @@ class Bounds:
         names: Of the context's layers.
         shares: The latency, handed out.
         bound: What no schedule can beat.
+        gap: What lies between, by cause (:func:`autoturbo.simulate.gap.gap_parts`).
+        idle_ddr_s: Seconds in which DDR stood idle though weights could have been fetched.
         advice: The worst bottlenecks, the worst first.
         model_knobs: Knobs of the model that were changed alone, most gained first.
     """
@@ -111,6 +115,8 @@ class Bounds:
     names: tuple[str, ...]
     shares: ScheduleShares
     bound: LowerBound
+    gap: Mapping[str, float]
+    idle_ddr_s: float
     advice: tuple[Advice, ...]
     model_knobs: tuple[Remedy, ...] = ()
 
@@ -131,6 +137,9 @@ class Bounds:
             "latency_s": shares.latency, **_shared(shares.shares),
             "lower_bound_s": least,
             "bound_fraction": bound.seconds / shares.latency,
+            "tight_bound_s": bound.tight,
+            "gap_s": dict(self.gap),
+            "ddr_idle_s": self.idle_ddr_s,
             "kernels": [
                 {"instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
                  **_shared(one.shares), "slack_s": one.slack, "critical_passes": one.critical}
@@ -173,7 +182,9 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
         for bottleneck in bottlenecks
     )
     names = tuple(layer.name for layer in schedule.context.layers)
-    return Bounds(names, shares, measured.bound, advice, trials.model_knobs() if tries else ())
+    gap, idle_s = gap_parts(schedule, measured), idle_ddr_seconds(schedule, memory)
+    knobs = trials.model_knobs() if tries else ()
+    return Bounds(names, shares, measured.bound, gap, idle_s, advice, knobs)
 
 
 def _shared(shares: Shares) -> _Shared:
@@ -221,8 +232,29 @@ def bound_sentence(bounds: Bounds) -> str:
     parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
-    least = duration(bounds.bound.seconds)
-    return f"lower bound {least} ({of}), which is {near} of the schedule's latency"
+    least, tight = duration(bounds.bound.seconds), bounds.bound.tight
+    line = f"lower bound {least} ({of}), which is {near} of the schedule's latency"
+    if tight is None:
+        return line
+    return f"{line}; the tight one {duration(tight)}, {percent(tight / bounds.shares.latency)}"
+
+
+_CAUSES: Final = {
+    "waits": "launches, barriers and latencies", "ddr": "DDR not overlapped", "gb": "GB and links",
+    "engines": "engines one after the other", "padding": "padding and filling",
+    "efficiency": "DDR below its peak", "traffic": "traffic beyond the least",
+}  # fmt: skip
+"""Causes of the gap, as they are told."""
+
+
+def gap_sentence(bounds: Bounds) -> str:
+    """Return what lies between the lower bound and the latency, the largest cause first."""
+    causes = sorted(bounds.gap.items(), key=lambda item: -item[1])
+    told = [f"{_CAUSES[c]} {duration(s)}" for c, s in causes if s > MATTERS * bounds.shares.latency]
+    line = f"the {duration(sum(bounds.gap.values()))} between: {', '.join(told) or 'nothing'}"
+    if bounds.idle_ddr_s <= MATTERS * bounds.shares.latency:
+        return line
+    return f"{line}; DDR idle for {duration(bounds.idle_ddr_s)} while weights had room in GB"
 
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:

@@ -425,14 +425,17 @@ def target_view(target: Target) -> View:
     return View(f"target {target.name}", facts)
 
 
+def bound_shares(measured: Measurement) -> str:
+    """Return how near a latency is to its bounds: ``57 % of the bound, 71 % of the tight one``."""
+    share, tight = f"{percent(measured.bound_fraction)} of the bound", measured.tight_fraction
+    return share if tight is None else f"{share}, {percent(tight)} of the tight one"
+
+
 def measurement_view(measured: Measurement) -> View:
     """Return a view of a measurement's figures."""
     moved = measured.moved
     facts = [
-        (
-            "latency",
-            f"{duration(measured.latency)}, {percent(measured.bound_fraction)} of the bound",
-        ),
+        ("latency", f"{duration(measured.latency)}, {bound_shares(measured)}"),
         ("throughput", speed(measured.throughput)),
         ("DDR", traffic(measured)),
         ("matrix engines", f"{percent(measured.matrix_utilization)} in use"),

@@ -6,6 +6,11 @@ the steps of a recurrence one after another. Only what the outputs depend on cou
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
 vector engine on this target (:func:`autoturbo.schedule.codegen.work.priced`) count there, and
 those of quantised models at the rates of int8 where it has them.
+
+The tight bound is that of the machine as the target describes it: padded folds of the array in
+place of multiply-accumulates, DDR at what its DMA and long transfers reach, and for the engines the
+first launch, the first byte and the last barrier. Weights count once there as well: clusters may
+divide the output channels of a product, so that none has to read what another does.
 """
 
 from __future__ import annotations
@@ -39,11 +44,16 @@ from autoturbo.schedule.codegen.work import (
     STEP,
     VECTOR,
     WINDOW,
+    array_of,
     axis_roles,
     in_integers,
+    least_cycles,
+    matrix_shape,
     priced,
+    whole_depth,
 )
 from autoturbo.schedule.place.bind import Recurrence
+from autoturbo.simulate.kernels import dma_bandwidth
 from autoturbo.simulate.measurement import LowerBound
 
 
@@ -89,6 +99,14 @@ class Needs:
         shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in SHOWN]
         computed = [s for s, a in zip(steps, axes, strict=True) if a.kind is not AxisKind.GAP]
         return math.prod(computed), math.prod(shown)
+
+    def operator(self, index: int) -> Operator:
+        """Return an operator with no more than the needed steps of its axes."""
+        operator, first = self.graph.operators[index], int(self.arrays.axis_start[index])
+        steps = self.steps[first : first + len(operator.axes)].tolist()
+        pairs = zip(operator.axes, steps, strict=True)
+        axes = tuple(dataclasses.replace(axis, extent=extent) for axis, extent in pairs)
+        return dataclasses.replace(operator, axes=axes)
 
     def weight_bytes(self) -> int:
         """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
@@ -151,14 +169,47 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     product = needs.product_bytes(_on_chip(target) / ratio, engines)
     matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
+    moved = max(needs.compulsory_bytes(), product) * ratio
+    steps_s = max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0)
+    padded_s = _padded_seconds(needs, target, dtype)
     return LowerBound(
         matrix_s=matrix_s,
         vector_s=vector_s,
-        ddr_s=max(needs.compulsory_bytes(), product) * ratio / target.ddr.bandwidth,
+        ddr_s=moved / target.ddr.bandwidth,
         uncounted=graph.uncounted,
-        steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
+        steps_s=steps_s,
         vector_macs=_vector_macs(needs, engines.tolist()),
+        tight_s=_tight_seconds(target, moved, max(matrix_s, vector_s, steps_s, padded_s)),
     )
+
+
+def _tight_seconds(target: Target, moved: float, worked_s: float) -> float:
+    """Return the seconds that no schedule can beat on a target as it is described.
+
+    Args:
+        target: The accelerator.
+        moved: Bytes from and to DDR, at least.
+        worked_s: Seconds of the busiest engine, at least.
+    """
+    overheads, ddr = target.overheads, target.ddr
+    reached = min(ddr.bandwidth * ddr.efficiency, dma_bandwidth(target) * target.clusters)
+    head = overheads.kernel_launch + overheads.barrier + target.dma.latency + ddr.latency
+    return max(moved / reached, worked_s + head if worked_s else 0.0)
+
+
+def _padded_seconds(needs: Needs, target: Target, dtype: str) -> float:
+    """Return the seconds of all arrays together for what the outputs need, padding included."""
+    rate, array, cycles = dict(target.matrix.rate).get(dtype, 0.0), array_of(target.matrix), 0.0
+    for index, operator in enumerate(needs.graph.operators):
+        work = priced(operator, target, dtype)
+        if work.engine != MATRIX or operator.recurrent or operator.opaque:
+            continue
+        needed = needs.operator(index)
+        count, m, n, k = matrix_shape(needed, whole_depth(target))
+        scale = work.macs / max(operator.work.macs, 1)
+        cycles += least_cycles(count * scale, m, n, k, array)
+    cores = target.clusters * target.cores
+    return cycles / (rate * target.clock * cores) if cycles else 0.0
 
 
 def _on_chip(target: Target) -> int:
@@ -191,13 +242,9 @@ def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> floa
         target: The accelerator.
         dtype: The compute type.
     """
-    operator, first = needs.graph.operators[index], int(needs.arrays.axis_start[index])
-    steps = needs.steps[first : first + len(operator.axes)].tolist()
-    if not all(steps):
+    needed = needs.operator(index)
+    if not all(axis.extent for axis in needed.axes):
         return 0.0
-    pairs = zip(operator.axes, steps, strict=True)
-    axes = tuple(dataclasses.replace(axis, extent=extent) for axis, extent in pairs)
-    needed = dataclasses.replace(operator, axes=axes)
     return least_steps_seconds(Recurrence(needed, target, dtype))
 
 

@@ -57,6 +57,9 @@ class LowerBound:
         steps_s: The steps of a recurrence one after another, on the cores that can share one out.
         vector_macs: Multiply-accumulates that the vector engine computes: those of depthwise and
             narrow products, which would leave an array all but empty. They are in ``vector_s``.
+        tight_s: All that no schedule can beat on the target as it is described: work with the
+            array's padding and filling, what DDR reaches at best, and the head of the first kernel.
+            A real machine may; 0 where it is not known.
     """
 
     matrix_s: Seconds
@@ -65,12 +68,15 @@ class LowerBound:
     uncounted: Uncounted | None = None
     steps_s: float = 0.0
     vector_macs: int = 0
+    tight_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in self.parts.items()}
         if self.vector_macs:
             parts["vector_macs"] = self.vector_macs
+        if self.tight_s:
+            parts["tight_s"] = self.tight_s
         return parts if self.uncounted is None else {**parts, "uncounted": self.uncounted.as_dict()}
 
     @staticmethod
@@ -91,8 +97,13 @@ class LowerBound:
         """Return the largest of the parts."""
         return max(self.parts.values())
 
+    @property
+    def tight(self) -> float | None:
+        """Return the tight bound in seconds, which is no less; None where it is not known."""
+        return max(self.tight_s, self.seconds) if self.tight_s else None
+
     def checked(self, latency: float, of: str) -> float:
-        """Return a simulated latency, which cannot be below the bound.
+        """Return a simulated latency, which cannot be below the tight bound.
 
         Args:
             latency: Seconds of the whole batch.
@@ -101,8 +112,9 @@ class LowerBound:
         Raises:
             MeasurerError: It is below; the simulator and the bound count work differently.
         """
-        if latency < self.seconds * (1 - ROUNDING):
-            message = f"{of}: {latency!r} s is below the lower bound, {self.seconds!r} s"
+        least = self.tight or self.seconds
+        if latency < least * (1 - ROUNDING):
+            message = f"{of}: {latency!r} s is below the lower bound, {least!r} s"
             raise MeasurerError(message, hint="this is a defect of the simulator; please report it")
         return latency
 
@@ -112,7 +124,7 @@ MeasurementJson = TypedDict("MeasurementJson", {
     "throughput_per_s": Annotated[float, Number(above=0.0)] | None, "ddr_bytes": Natural | None,
     "gb_bytes": Natural | None, "matrix_utilization": Real, "vector_utilization": Real,
     "peak_lb_bytes": Natural | None, "peak_gb_bytes": Natural | None, "kernels": Natural,
-    "lower_bound_s": Duration, "bound_fraction": Real,
+    "lower_bound_s": Duration, "bound_fraction": Real, "tight_bound_s": Duration | None,
     "energy_j": Annotated[float, Number(least=0.0, unit="J")] | None,
     "incomplete": UncountedJson | None,
 })  # fmt: skip
@@ -205,6 +217,11 @@ class Measurement(Shown):
         return self.bound.seconds / self.latency
 
     @property
+    def tight_fraction(self) -> float | None:
+        """Return the tight bound over the latency; None where it is not known."""
+        return None if self.bound.tight is None else self.bound.tight / self.latency
+
+    @property
     def moved(self) -> dict[str, int | None]:
         """Return the figures of bytes by name; None for those that its measurer does not tell.
 
@@ -238,6 +255,7 @@ class Measurement(Shown):
             "kernels": self.kernels,
             "lower_bound_s": self.bound.seconds,
             "bound_fraction": self.bound_fraction,
+            "tight_bound_s": self.bound.tight,
             "energy_j": self.energy,
             "incomplete": None if self.bound.uncounted is None else self.bound.uncounted.as_dict(),
         }

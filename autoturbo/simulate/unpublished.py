@@ -37,7 +37,7 @@ def latency_range(schedule: Schedule, latency: float) -> LatencyRange | None:
     """
     found, fast, slow = [latency], dict[str, Any](), dict[str, Any]()
     for path, ends in schedule.context.target.ranges:
-        times = {end: _seconds(schedule, {path: end}) for end in ends}
+        times = {end: timed_again(schedule, {path: end}) for end in ends}
         if any(seconds != latency for seconds in times.values()):
             fast[path], slow[path] = (
                 min(ends, key=times.__getitem__),
@@ -45,11 +45,11 @@ def latency_range(schedule: Schedule, latency: float) -> LatencyRange | None:
             )
             found += times.values()
     if len(fast) > 1:
-        found += [_seconds(schedule, fast), _seconds(schedule, slow)]
+        found += [timed_again(schedule, fast), timed_again(schedule, slow)]
     return LatencyRange(min(found), max(found), tuple(fast)) if fast else None
 
 
-def _seconds(schedule: Schedule, values: Mapping[str, Any]) -> float:
+def timed_again(schedule: Schedule, values: Mapping[str, Any]) -> float:
     """Return the seconds of a schedule's programs with other values of some fields."""
     context = schedule.context
     target, chip = (_changed(own, values) for own in (context.target, context.chip))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from autoturbo.database.records import RefusedTrial, RunInfo, RunState
 from autoturbo.registry import SIMULATOR, Printer
-from autoturbo.report.lines import View, compared, comparison_view, unsure
-from autoturbo.report.units import duration, percent, ratio, schedules
+from autoturbo.report.lines import View, bound_shares, compared, comparison_view, unsure
+from autoturbo.report.units import duration, ratio, schedules
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
@@ -121,7 +121,7 @@ class TuneResult:
         at = f"trial {self.best.trial} of {schedules(self.trials, self.settings)}"
         facts = (
             ("best", f"{duration(best.latency)} at {at}{faster}"),
-            ("bound", f"{percent(best.bound_fraction)} of the lower bound's speed"),
+            ("bound", bound_shares(best)),
             ("run", f"{self.run}, {self.state} ({self.stopped.value})"),
             ("verified", ", ".join(self.best.verified) or "no"),
             ("schedule", str(self.schedule_file)),

@@ -76,7 +76,7 @@ def test_places_are_every_start_at_every_number_of_samples_the_fastest_first(pai
 
 
 @pytest.mark.full
-def test_what_is_kept_is_the_fastest_known_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
+def test_what_is_kept_is_the_fastest_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "known.json"
     keep(file, PAIR, 1.0, Knobs())
     seconds, knobs = best_of(pair, None, [], 1, 300)

@@ -127,7 +127,7 @@ def estimated(
 
 def with_target(schedule: Schedule, target: Target) -> Schedule:
     """The same program on another target: nothing is decided anew."""
-    context = dataclasses.replace(schedule.context, target=target)
+    context = dataclasses.replace(schedule.context, target=target, chip=target)
     return dataclasses.replace(schedule, context=context)
 
 

@@ -31,7 +31,8 @@ PAIRS = [(preset, dtype) for preset in PRESETS for dtype in target_of(preset).dt
 def sound(found: Measurement, target: Target) -> None:
     """The laws that every measurement obeys."""
     assert found.is_valid()
-    assert found.latency >= found.bound.seconds * (1 - 1e-9)
+    assert found.bound.tight is not None
+    assert found.bound.seconds <= found.bound.tight <= found.latency * (1 + 1e-9)
     assert 0 <= found.matrix_utilization <= 1 + 1e-9
     assert 0 <= found.vector_utilization <= 1 + 1e-9
     assert found.ddr_bytes / target.ddr.bandwidth <= found.latency * (1 + 1e-9)

@@ -25,7 +25,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
     assert list(measured().as_json()) == [
         "latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization",
         "vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s",
-        "bound_fraction", "energy_j", "incomplete",
+        "bound_fraction", "tight_bound_s", "energy_j", "incomplete",
     ]  # fmt: skip
 
 

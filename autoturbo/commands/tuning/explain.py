@@ -231,6 +231,7 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
     everything = console.verbosity > 0
     console.answer(explanation.time_sentence(bounds))
     console.answer(explanation.bound_sentence(bounds))
+    console.answer(explanation.gap_sentence(bounds))
     console.say()
     console.show(explanation.subgraph_table(bounds, everything=everything))
     console.say()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -292,7 +293,44 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
     cycles = _cycles(m, n, k, array)
     if array[Array.SWAP]:
         cycles = min(cycles, _cycles(n, m, k, array))
-    return float(count * cycles - (0.0 if array[Array.FOLDS_OVERLAP] else 1.0))
+    whole = array[Array.FOLDS_OVERLAP] or int(array[Array.DATAFLOW]) == _IDEAL
+    return float(count * cycles - (0.0 if whole else 1.0))
+
+
+def least_cycles(count: float, m: float, n: float, k: float, array: Floats) -> float:
+    """Return cycles that no division of products into instructions can beat, on all cores together.
+
+    Partial folds cost whole ones, so what a dimension is padded to is no less in parts than whole.
+    Where a product may run transposed, parts may lie differently: of a dimension that may lie along
+    either side only the padding to what divides both counts, and to a side that is streamed in the
+    other position none. What folds pay for filling and draining counts where they cannot overlap.
+
+    Args:
+        count: How many products.
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Length of the sums.
+        array: Figures of the array, by :class:`Array`.
+    """
+    rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])
+    swaps, k = bool(array[Array.SWAP]), math.ceil(k / array[Array.DEPTH])
+    if dataflow == _IDEAL:
+        return float(count * m * n * k / (rows * columns))
+    stationary = dataflow in (_WEIGHT_STATIONARY, _INPUT_STATIONARY, _CHANNEL_STATIONARY)
+    load = rows if dataflow in (_WEIGHT_STATIONARY, _INPUT_STATIONARY) else 0.0
+    if stationary:
+        across, steps = (m, n) if dataflow == _INPUT_STATIONARY else (n, m)
+        folds = math.ceil(k / rows) * (across / columns if swaps else math.ceil(across / columns))
+    else:
+        steps, side = k, math.gcd(int(rows), int(columns))
+        down, across = (side, side) if swaps else (rows, columns)
+        folds = math.ceil(m / down) * math.ceil(n / across) * down * across / (rows * columns)
+    if array[Array.FOLDS_OVERLAP]:
+        return float(count * folds * (steps if swaps else max(steps, load)))
+    around = load + rows + columns - 2.0
+    if around < 1.0:
+        return 0.0  # a single point, and cycles are numbered from 0
+    return float(count * folds * (steps + (0.0 if swaps and stationary else around - 1.0)))
 
 
 @borrowing
