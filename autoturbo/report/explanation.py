@@ -252,7 +252,8 @@ def gap_sentence(bounds: Bounds) -> str:
     causes = sorted(bounds.gap.items(), key=lambda item: -item[1])
     told = [f"{_CAUSES[c]} {duration(s)}" for c, s in causes if s > MATTERS * bounds.shares.latency]
     line = f"the {duration(sum(bounds.gap.values()))} between: {', '.join(told) or 'nothing'}"
-    if bounds.idle_ddr_s <= MATTERS * bounds.shares.latency:
+    least = MATTERS * bounds.shares.latency
+    if min(bounds.idle_ddr_s, bounds.gap["ddr"]) <= least:
         return line
     return f"{line}; DDR idle for {duration(bounds.idle_ddr_s)} while weights had room in GB"
 
