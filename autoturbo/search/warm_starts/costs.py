@@ -22,7 +22,7 @@ from array import array
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -43,8 +43,9 @@ from autoturbo.schedule.memory.timeline import (
     build_timeline,
     without_outputs,
 )
+from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import Split, SplitRules, best_split
+from autoturbo.schedule.partition.split import Split, SplitRules, best_split, sink, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, rules_of
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
@@ -318,13 +319,17 @@ class Costs:
         memory: Kernels that are known.
     """
 
+    divided: ClassVar[tuple[str, ...]] = (AUTO,)
+    """What clusters may divide: samples only."""
+
     model_scheduler: ModelScheduler
     knobs: Knobs
     memory: KernelMemory = field(default_factory=KernelMemory)
     _full_rate: dict[Layers, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.share = self.model_scheduler.share(self.knobs.batches_per_cluster)
+        own = self.knobs
+        self.share = self.model_scheduler.share(own.batches_per_cluster, own.cluster_partitioning)
         self.context: SchedulingContext = self.model_scheduler.context_for(
             self.share.batches, self.knobs
         )
@@ -492,6 +497,53 @@ def _lay_out(book: PartBook, variants: Sequence[Variant]) -> Layout:
 def _each_shape(parts: Parts) -> Ints:
     """Return the index of the first part of every shape."""
     return np.unique(parts.shapes, return_index=True)[1]
+
+
+class DividedCosts(Costs):
+    """The seconds of sub-graphs whose outputs clusters divide along one kind of axis.
+
+    Every cluster computes a part of its own, with all that this needs of the layers before it in
+    the sub-graph, and has a part of the bus. A sub-graph whose output has no such axis is computed
+    by one cluster while the others wait. What a cluster waits for on another is left out.
+    """
+
+    divided: ClassVar[tuple[str, ...]] = PARTS
+
+    def least(self, variant: Variant) -> float:
+        """Return a lower bound of a cluster's seconds of a variant; see :meth:`Costs.least`."""
+        return super().least(variant) / self.context.target.clusters
+
+    def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
+        """Return the seconds of one pass of one cluster, per variant; see :meth:`Costs.seconds`.
+
+        They are infinite where parts of a cluster's own lie along another axis.
+        """
+        shared = [self._shared(variant) for variant in variants]
+        known = [index for index, one in enumerate(shared) if one is not None]
+        seconds, owners = np.full(len(variants), np.inf), np.ones(len(variants))
+        for index, one in enumerate(shared):
+            if one is not None and one != variants[index]:
+                owners[index] = self.context.target.clusters
+        own = None if limits is None else (limits * owners)[known]
+        found = super().seconds([one for one in shared if one is not None], own)
+        seconds[known] = found / owners[known]
+        return seconds
+
+    def _shared(self, variant: Variant) -> Variant | None:
+        """Return a variant with the parts of all clusters; None where there is no such one."""
+        context, layers = self.context, variant.layers
+        axis = cluster_axis(context, layers, self.knobs.cluster_partitioning)
+        if axis < 0:
+            return variant
+        parts = variant.parts * context.target.clusters
+        if (variant.parts > 1 and variant.axis != axis) or parts > _extent(context, layers, axis):
+            return None
+        depth = {axis: depth for depth, axis in split_axes(context, layers)}[axis]
+        return dataclasses.replace(variant, axis=axis, depth=depth, parts=parts)
+
+
+def _extent(context: SchedulingContext, layers: Layers, axis: int) -> int:
+    return sink(context, layers).axes[axis].extent
 
 
 ROOM: Final = 0.25

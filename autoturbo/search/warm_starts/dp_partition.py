@@ -294,10 +294,13 @@ FREE = Knobs(
 """Algorithm 2 merges what it may and what is not cut; outputs go to DDR."""
 
 FIXED = {
-    "cluster_partitioning": (AUTO,), "instance_multiplier": (AUTO,), "weight_residency": (AUTO,),
+    "instance_multiplier": (AUTO,), "weight_residency": (AUTO,),
     "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
 }  # fmt: skip
-"""Values of the model's knobs without which costs do not add up, or cuts are not free."""
+"""Values of the model's knobs without which costs do not add up, or cuts are not free; what
+clusters divide, the costs say."""
+
+_DIVIDED: Final = "cluster_partitioning"
 
 _OWN = tuple(
     name
@@ -333,8 +336,8 @@ class PartitionOptimum:
     left_out: int
 
 
-def _check(knobs: Knobs) -> None:
-    for name, values in FIXED.items():
+def _check(knobs: Knobs, costs: type[Costs]) -> None:
+    for name, values in {**FIXED, _DIVIDED: costs.divided}.items():
         if getattr(knobs, name) not in values:
             raise UsageError(f"{name}: {getattr(knobs, name)!r} makes sub-graphs depend on others")
 
@@ -421,7 +424,7 @@ class PartitionProgram:
             UsageError: Knobs under which sub-graphs depend on each other.
             KnobsError: More samples at once than there are.
         """
-        _check(knobs)
+        _check(knobs, costs)
         set_costs = costs(evaluator.model_scheduler, knobs, _memory(evaluator))
         usable = _usable(set_costs.context, grid, knobs)
         likeness = IsomorphismKeys(set_costs.context)

@@ -3,7 +3,8 @@
 The partition decides most, and its cuts interact: moved one at a time by chance they rarely end
 well. The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of them at once, by
 the cost of sub-graphs with outputs in DDR. It does so again with outputs in the local buffers where
-they fit, if that matters. Its grid is coarse, so that it takes seconds, and nothing depends on the
+they fit, if that matters, and with outputs that clusters divide, where there are too few samples
+for all of them. Its grid is coarse, so that it takes seconds, and nothing depends on the
 clock: the same model, target and version give the same
 starts. The search then frees outputs, weights and orders, and goes on.
 
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.errors import AutoTurboError, KnobsError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
+from autoturbo.schedule.partition.clusters import PARTS
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, build_schedule, plan
@@ -31,6 +33,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH, SearchConstants, Starts, Transfers
 from autoturbo.search.warm_starts.costs import (
     Costs,
+    DividedCosts,
     GroupLimits,
     IsomorphismKeys,
     LocalBufferCosts,
@@ -322,10 +325,10 @@ def placing_seconds(
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.context.layers
         ]
         near = _KERNELS if costs.fitting(alone) >= starts.staying_share else ()
-        for own in (_SPREADS, near):
+        for own, times in ((_SPREADS, 1 + len(_ways_to_divide(model_scheduler))), (near, 1)):
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             found = kinds.values() if own else ()
-            ways += sum(1 for s in found for _ in variants_of(costs.context, s, grid))
+            ways += times * sum(1 for s in found for _ in variants_of(costs.context, s, grid))
     return _COVER_S + _WAY_S * ways
 
 
@@ -349,14 +352,55 @@ def starts_of(
     if starts is None or not model_scheduler.model.operators:
         return ()
     far = _covers(evaluator, Costs, _SPREADS, starts, progress)
-    worth = [cover for cover in far if cover.seconds <= starts.slack * far[0].seconds]
+    divided = _divided(evaluator, starts, progress)
+    least = min((cover.seconds for covers in (far, *divided) for cover in covers), default=0.0)
+    far, *divided = (_within(covers, starts.slack * least) for covers in (far, *divided))
     less_room = _with_less_room(model_scheduler.target, starts.waiting_parts)
     cramped = Evaluator(model_scheduler.model, less_room, model_scheduler.dtype)
-    near = _on_chip(cramped, worth, starts, progress)
-    found = _cut_alike(evaluator)
+    near = _on_chip(cramped, far, starts, progress)
+    found = [_running_ahead(evaluator, covers[0].knobs) for covers in divided if covers]
+    found += _cut_alike(evaluator)
     found += [start_from(cover.knobs, "LB") for cover in near]
-    found += [start_from(cover.knobs) for cover in worth]
+    found += [start_from(cover.knobs) for cover in far]
+    found += [_running_ahead(evaluator, cover.knobs) for covers in divided for cover in covers[1:]]
     return tuple(dict.fromkeys(found))[: starts.most]
+
+
+def _divided(
+    evaluator: Evaluator, starts: Starts, progress: Callable[[float], None] | None
+) -> list[list[PartitionSolver]]:
+    """Return partitions whose outputs clusters divide, by kind of axis, the cheapest first.
+
+    Args:
+        evaluator: Of the model on the target.
+        starts: Limits of what is looked at.
+        progress: Is given the share of the sub-graphs that is costed.
+    """
+    kinds = _ways_to_divide(evaluator.model_scheduler)
+    settings = (dataclasses.replace(FREE, cluster_partitioning=kind) for kind in kinds)
+    return [_covers(evaluator, DividedCosts, _SPREADS, starts, progress, own) for own in settings]
+
+
+def _ways_to_divide(model_scheduler: ModelScheduler) -> tuple[str, ...]:
+    """Return kinds of axes that clusters may divide; none where each has samples of its own."""
+    idle = model_scheduler.share().clusters < model_scheduler.target.clusters
+    return PARTS if idle else ()
+
+
+def _within(covers: Sequence[PartitionSolver], most: float) -> list[PartitionSolver]:
+    return [cover for cover in covers if cover.seconds <= most]
+
+
+def _running_ahead(evaluator: Evaluator, knobs: Knobs) -> Knobs:
+    """Return the start of a partition, with loads that run over its kernels where that is faster.
+
+    Clusters that divide a sample have little to compute, and wait for weights most of the time.
+    """
+    waiting = start_from(knobs)
+    running = fitting(
+        dataclasses.replace(waiting, fetch_ahead=FAR), evaluator.model_scheduler.target
+    )
+    return min((waiting, running), key=lambda tried: _simulated(evaluator, tried))
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
@@ -465,6 +509,7 @@ def _covers(
     own: tuple[SubGraphKnobs, ...],
     starts: Starts,
     progress: Callable[[float], None] | None,
+    knobs: Knobs = FREE,
 ) -> list[PartitionSolver]:
     """Return the best partition per maximal sub-graph length, cheapest first.
 
@@ -476,12 +521,13 @@ def _covers(
         own: Further knobs of sub-graphs that are tried.
         starts: Limits of what is looked at.
         progress: Is given the share of the sub-graphs that is costed.
+        knobs: The model's.
     """
     limits = _limits(len(layers_of(evaluator.model_scheduler.model)), starts)
     covers = list[PartitionSolver]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
-        programme = PartitionProgram.over(evaluator, grid, costs=costs, progress=progress)
+        programme = PartitionProgram.over(evaluator, grid, knobs, costs=costs, progress=progress)
         for longest in LONGEST:
             with suppress(AutoTurboError):
                 covers.append(programme.cover(longest))
