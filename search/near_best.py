@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -113,8 +114,8 @@ def course_of(pair: Pair, seed: int) -> Course:
         heuristic=pair.evaluator.heuristic(), initial=initial_settings(space, every_batch=False),
         constants=dataclasses.replace(SEARCH, reversions=None),
     )  # fmt: skip
-    assert loop.best is not None  # the heuristic fits
-    neighbours = space.neighbours(space.point_of(loop.best.knobs))
+    best = min(loop.trials, key=lambda trial: getattr(trial.outcome, "latency", math.inf))
+    neighbours = space.neighbours(space.point_of(best.knobs))
     seen = {getattr(trial.outcome, "program", None) for trial in loop.trials}
     found: list[tuple[Knobs, float]] = []
     for point in np.random.default_rng(seed).permutation(neighbours).tolist():
@@ -137,12 +138,16 @@ def scores_of(pair: Pair, course: Course, ranker: str, seed: int) -> Scores:
         course: The run.
         ranker: One of :data:`RANKERS`.
         seed: Of the ranker.
+
+    Raises:
+        SystemExit: It cannot rank.
     """
     advisor = advisor_of(pair, seed, taught=ranker != "untaught")
     for trial in course.trials:
         advisor.observe(trial.knobs, _seen(trial.outcome, ranker))
     predicted = advisor.rank(course.near)
-    assert predicted is not None, advisor.obstacle
+    if predicted is None:
+        raise SystemExit(f"{pair.model}: {advisor.obstacle}")
     return Scores.of(predicted, course.latencies)
 
 
