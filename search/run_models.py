@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 import numpy as np
 from bench_tools import print_table
-from numpy.typing import NDArray
 from search_quality import TARGETS, Pair, advisor_of, searched
 
 from autoturbo.cost_models import model as run_model
@@ -37,22 +36,12 @@ NEXT = 24
 
 MODELS = ("resnet50", "bert_base_s256", "mobilenet_v2", "vit_b16", "conformer")
 
-Floats = NDArray[np.float64]
-
-
-def _alike(seconds: Floats) -> Floats:
-    """Return shares whose roots weigh all kernels of a setting alike."""
-    return np.full(len(seconds), float(len(seconds)) ** -2)
-
-
 VARIANTS: dict[str, dict[str, object]] = {
     "as it is": {},
     "128 bins a column": {"BINS": 128},
     "every column for every split": {"COLUMNS": 1.0, "BINS": 128},
-    "the same, kernels of a setting weigh alike": {
-        "COLUMNS": 1.0, "BINS": 128, "_shares": _alike,
-    },
-}  # fmt: skip
+    "twice as many trees, half as bold": {"TREES": 80, "RATE": 0.15},
+}
 """Names of the model's module that are replaced, by what that makes of it."""
 
 

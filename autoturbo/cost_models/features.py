@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.ratios import RATIOS, is_planned, ratios
+from autoturbo.cost_models.ratios import NEAR_UNIT, RATIOS, is_planned, ratios
 from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.knobs import (
     Here,
@@ -36,6 +36,7 @@ from autoturbo.schedule.knobs import (
     model_knobs,
     subgraph_knobs,
 )
+from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
@@ -68,6 +69,9 @@ _WEIGHT_SHARE = next(
 PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in _ALONE))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
 they say of a kernel depends on nothing around it, so that a prediction can be looked up."""
+
+
+_NEAR, _FAR_NEAR = PORTABLE.index("ratio.near"), PORTABLE.index("ratio.far_near")
 
 
 def squash(values: NDArray[np.float64]) -> Rows:
@@ -147,6 +151,24 @@ def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
         return overrides
     share = overrides[:, _WEIGHT_SHARE]
     return np.concatenate([ratios(statistics, share), overrides], axis=1, dtype=np.float32)
+
+
+def alone(rows: Rows) -> NDArray[np.float64]:
+    """Return logarithms of the seconds that kernels take alone, ``(2, kernels)``.
+
+    With all of their boundary in the local buffers, and in DDR.
+
+    Args:
+        rows: Of :func:`kernel_rows`.
+
+    Returns:
+        None of the two, ``(0, kernels)``, for rows without the portable columns, those of an
+        evaluator with statistics of its own.
+    """
+    if rows.shape[1] < len(PORTABLE) + len(COLUMNS):
+        return np.zeros((0, len(rows)))
+    near = rows[:, _NEAR].astype(np.float64) + math.log(NEAR_UNIT)
+    return np.stack([near, near + rows[:, _FAR_NEAR]])
 
 
 def setting_row(

@@ -17,7 +17,7 @@ import numpy as np
 from autoturbo.caches import row_bytes
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.contract import Example, KernelModel, Kernels, MakeModel, ModelStart
-from autoturbo.cost_models.features import Rows
+from autoturbo.cost_models.features import Rows, alone
 from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.schedule.codegen.work import Floats
 
@@ -33,6 +33,13 @@ few kernels there are; asking for all takes twice as long and is no better in a 
 
 BINS: Final = 64
 """Of a column; twice as many are no better and take a third longer."""
+
+TREES: Final = 40
+"""Trees over each of the three units: half as many as elsewhere, and twice as bold (:data:`RATE`):
+together they take as long to grow as one kind did, and rank as well as with twice as many."""
+
+RATE: Final = 0.3
+"""Share of an error that a tree corrects."""
 
 _NOTHING: Final = ModelStart()
 
@@ -54,7 +61,9 @@ class KernelTrees:
         """Learn from examples.
 
         A kernel weighs as much as the root of its share of its candidate's time: what takes long
-        matters more, and what does not is seen more often. Where latencies alone are known, the
+        matters more, and what does not is seen more often. Trees are grown of times over the
+        estimate, and of those over what a kernel takes alone, near and far: a new kernel of which
+        one says little is seldom one of which all do. Where latencies alone are known, the
         pretrained model's trees say which kernels are alike.
         """
         totals = [
@@ -65,10 +74,16 @@ class KernelTrees:
         if totals:
             self.sums = TotalsModel.of(totals, self._start.trees)
             return
-        rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
-        self._trees = Booster.of(
-            rows, labels, weights, seed=self._start.seed, colsample_bynode=COLUMNS, max_bin=BINS
-        )
+        measured = _recent([e for e in examples if e.times is not None])
+        rows, labels, weights, units = _kernels(measured)
+        learned = [merged(rows, labels - unit, weights) for unit in units]
+        self._trees = [
+            Booster.of(
+                *own, trees=TREES, seed=self._start.seed,
+                eta=RATE, colsample_bynode=COLUMNS, max_bin=BINS,
+            ) for own in learned
+        ]  # fmt: skip
+        rows, labels, _ = learned[0]
         self._measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))
 
     def predict(self, kernels: Kernels) -> tuple[Floats, Floats]:
@@ -83,7 +98,9 @@ class KernelTrees:
         known = [self._measured.get(row, np.nan) for row in row_bytes(kernels.rows).tolist()]
         times_s = np.asarray(known, np.float64)
         seen = ~np.isnan(times_s)
-        guessed = self._trees.predict(kernels.rows)
+        units = _units(*kernels)
+        pairs = zip(self._trees, units, strict=True)
+        guessed = np.mean([trees.predict(kernels.rows) + unit for trees, unit in pairs], axis=0)
         return np.where(seen, times_s, guessed), np.where(seen, 0.0, np.nan)
 
 
@@ -137,15 +154,24 @@ class CostModel:
         return np.ones(len(settings)) if self.feasible is None else self.feasible.predict(settings)
 
 
-def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats]:
-    """Return rows, labels and weights of all kernels, equal ones as one."""
+def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats, Floats]:
+    """Return rows, labels and weights of all kernels, and :func:`_units`."""
     each = [e.times for e in measured if e.times is not None]
     spent = [e.launches * own for e, own in zip(measured, each, strict=True)]
     weights = np.sqrt(np.concatenate([own / max(float(own.sum()), 1e-12) for own in spent]))
     times, rows = np.concatenate(each), np.concatenate([e.rows for e in measured])
+    base = np.concatenate([e.base for e in measured])
     known = times > 0  # a sub-graph without work of its own has no logarithm
-    labels = np.log(times[known] / np.concatenate([e.base for e in measured])[known])
-    return merged(rows[known], labels, weights[known] / weights.mean())
+    rows, base, weights = rows[known], base[known], weights[known] / weights.mean()
+    return rows, np.log(times[known] / base), weights, _units(rows, base)
+
+
+def _units(rows: Rows, base: Floats) -> Floats:
+    """Return what trees predict times over, logarithms over the base, ``(units, kernels)``.
+
+    The base itself is the first.
+    """
+    return np.concatenate([np.zeros((1, len(base))), alone(rows) - np.log(base)])
 
 
 def merged(rows: Rows, labels: Floats, weights: Floats) -> tuple[Rows, Floats, Floats]:

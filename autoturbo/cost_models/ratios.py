@@ -39,6 +39,9 @@ held; of the footprint, a part's output, the whole output and the whole input ov
 weight tiles leave in LB; of the whole output and of both over the room in GB; and of what moving
 the footprint once takes, from DDR and from GB, over near."""
 
+NEAR_UNIT: Final = 1e-6
+"""Seconds that the column ``near`` is in."""
+
 _TINY: Final = 1e-12
 
 
@@ -106,7 +109,7 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
         _log(c["late_bytes"], moved), _log(c["near_ddr_bytes"], moved),
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],
-        np.log(np.maximum(c["cores_used"], 1)), np.log(near / 1e-6),
+        np.log(np.maximum(c["cores_used"], 1)), np.log(near / NEAR_UNIT),
         *_room_ratios(c, near, far, weight_buffer_fraction),
     ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.float32)

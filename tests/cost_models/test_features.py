@@ -11,6 +11,7 @@ from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
     PORTABLE,
+    alone,
     kernel_rows,
     knob_vector,
     override_rows,
@@ -97,6 +98,19 @@ def test_rows_of_the_evaluators_statistics_begin_with_the_portable_columns() -> 
     assert len(set(PORTABLE)) == len(PORTABLE)
     assert rows.shape == (3, len(PORTABLE) + len(COLUMNS) + 1 + len(knobs) + len(target))
     assert (rows[:, : len(PORTABLE)] == portable_rows(statistics, own)).all()
+
+
+def test_rows_say_what_kernels_take_alone() -> None:
+    knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
+    own = override_rows(Knobs(), {}, 3)
+    statistics = np.full((3, len(COLUMNS)), 2.0)
+    near, far = np.asarray([1e-7, 2e-5, 3e-2]), np.asarray([1e-7, 9e-5, 4e-2])
+    for name, seconds in (("near_s", near), ("far_s", far)):
+        statistics[:, COLUMNS.index(name)] = seconds
+    found = np.exp(alone(kernel_rows(statistics, own, knobs, target)))
+    np.testing.assert_allclose(found, [near, far], rtol=1e-5)
+    # an evaluator of one's own need not say it
+    assert alone(kernel_rows(np.ones((3, 2)), own, knobs, target)).shape == (0, 3)
 
 
 def test_a_setting_is_its_totals_and_its_largest() -> None:
