@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _WHAT = {
     "spatial": "rows or columns of every output",
     "channel": "channels of every output",
+    "either": "rows or channels of every output, whichever looks faster",
     "pipeline": "sub-graphs, in a pipeline",
 }
 

@@ -276,11 +276,14 @@ class Knobs:
     cluster_partitioning: str = knob(
         Words(
             stage=Stage.SHARE,
-            help="what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
-            choices=("spatial", "channel", "pipeline"),
+            help="what the clusters share out: samples, rows, channels, of each output either of "
+            "these, or sub-graphs in a pipeline",
+            choices=("spatial", "channel", "pipeline", "either"),
             published="samples",
             word="batch",
-            needs=tuple((way, SEVERAL_CLUSTERS) for way in ("spatial", "channel", "pipeline")),
+            needs=tuple(
+                (way, SEVERAL_CLUSTERS) for way in ("spatial", "channel", "pipeline", "either")
+            ),
         )
     )
     weight_buffer_fraction: float | str = knob(

@@ -1,7 +1,8 @@
 """Sharing one pass out over clusters: the knob ``cluster_partitioning``.
 
 As published, clusters share out samples and work alike. Here they work on the same samples: each on
-a part of every sub-graph's output (``"spatial"``, ``"channel"``), or each on some sub-graphs of its
+a part of every sub-graph's output (``"spatial"``, ``"channel"``, ``"either"``: of each sub-graph
+the one that looks faster), or each on some sub-graphs of its
 own (``"pipeline"``). What one cluster makes for another lies in DDR, which all of them reach.
 """
 
@@ -26,15 +27,28 @@ from autoturbo.schedule.place.instances import InstanceGraph, middle_part_work, 
 
 PIPELINE = "pipeline"
 
-PARTS = ("spatial", "channel")
-"""Kinds of axes along which clusters divide every sub-graph's output."""
+EITHER = "either"
+
+KINDS = ("spatial", "channel")
+"""Kinds of axes of an output."""
+
+PARTS = (*KINDS, EITHER)
+"""Ways in which clusters divide every sub-graph's output."""
 
 
 def cluster_axis(context: SchedulingContext, layers: tuple[int, ...], kind: str) -> int:
     """Return the outermost axis of a kind with a step for every cluster, -1 if there is none."""
+    if kind == EITHER:
+        kind = _faster_kind(context, layers)
     axes, clusters = sink(context, layers).axes, context.target.clusters
     ways = (axis for _, axis in split_axes(context, layers, kind) if axes[axis].extent >= clusters)
     return next(ways, -1)
+
+
+@remembered(1 << 16)
+def _faster_kind(context: SchedulingContext, layers: tuple[int, ...]) -> str:
+    """Return the kind of axis along which clusters divide a sub-graph in less time; cached."""
+    return min(KINDS, key=lambda kind: shared_seconds(context, layers, kind))
 
 
 def group_for(context: SchedulingContext, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:

@@ -24,7 +24,7 @@ from autoturbo.errors import AutoTurboError, KnobsError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
-from autoturbo.schedule.partition.clusters import PARTS
+from autoturbo.schedule.partition.clusters import EITHER
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, build_schedule, plan
@@ -284,6 +284,12 @@ def kept_decisions(schedule: object) -> dict[str, Any]:
 LONGEST = (24, 16, 10)
 """Layers of the longest sub-graphs; every length gives another partition from the same costs."""
 
+DIVIDED_LONGEST = (64, 24)
+"""The same where clusters divide outputs: of one sample much fits the local buffers."""
+
+WAYS = (EITHER, "channel")
+"""Ways in which clusters divide outputs. Rows alone are behind on all of ten models at batch 1."""
+
 _FACTORS = (1, 2, 4, 8, 16)
 
 _SPREADS = tuple(SubGraphKnobs("", core_parallel_dim=depth) for depth in (0, 1, 2))
@@ -315,20 +321,21 @@ def placing_seconds(
     """
     if starts is None or not model_scheduler.model.operators:
         return 0.0
-    limits, ways = _limits(len(layers_of(model_scheduler.model)), starts), 0
+    layers, ways = len(layers_of(model_scheduler.model)), 0
     with suppress(AutoTurboError):
         costs = LocalBufferCosts(model_scheduler, FREE)
         likeness = IsomorphismKeys(costs.context)
-        sets, _ = groups_of(costs.context, limits, SplitRules.of(FREE), likeness)
-        kinds = {likeness.of(s): s for row in sets for s in row}
         alone = [
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.context.layers
         ]
         near = _KERNELS if costs.fitting(alone) >= starts.staying_share else ()
-        for own, times in ((_SPREADS, 1 + len(_ways_to_divide(model_scheduler))), (near, 1)):
+        divided = len(_ways_to_divide(model_scheduler)) * _SPREADS
+        for lengths, own in ((LONGEST, _SPREADS + near), (DIVIDED_LONGEST, divided)):
+            limits = _limits(layers, starts, max(lengths))
+            sets, _ = groups_of(costs.context, limits, SplitRules.of(FREE), likeness)
+            kinds = {likeness.of(s): s for row in sets for s in row} if own else {}
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
-            found = kinds.values() if own else ()
-            ways += times * sum(1 for s in found for _ in variants_of(costs.context, s, grid))
+            ways += sum(1 for s in kinds.values() for _ in variants_of(costs.context, s, grid))
     return _COVER_S + _WAY_S * ways
 
 
@@ -369,7 +376,7 @@ def starts_of(
 def _divided(
     evaluator: Evaluator, starts: Starts, progress: Callable[[float], None] | None
 ) -> list[list[PartitionSolver]]:
-    """Return partitions whose outputs clusters divide, by kind of axis, the cheapest first.
+    """Return partitions whose outputs clusters divide, by way, the cheapest first.
 
     Args:
         evaluator: Of the model on the target.
@@ -378,13 +385,17 @@ def _divided(
     """
     kinds = _ways_to_divide(evaluator.model_scheduler)
     settings = (dataclasses.replace(FREE, cluster_partitioning=kind) for kind in kinds)
-    return [_covers(evaluator, DividedCosts, _SPREADS, starts, progress, own) for own in settings]
+    found = [
+        _covers(evaluator, DividedCosts, _SPREADS, starts, progress, own, DIVIDED_LONGEST)
+        for own in settings
+    ]
+    return sorted(filter(None, found), key=lambda covers: covers[0].seconds)
 
 
 def _ways_to_divide(model_scheduler: ModelScheduler) -> tuple[str, ...]:
-    """Return kinds of axes that clusters may divide; none where each has samples of its own."""
+    """Return ways to divide outputs over clusters; none where each has samples of its own."""
     idle = model_scheduler.share().clusters < model_scheduler.target.clusters
-    return PARTS if idle else ()
+    return WAYS if idle else ()
 
 
 def _within(covers: Sequence[PartitionSolver], most: float) -> list[PartitionSolver]:
@@ -510,6 +521,7 @@ def _covers(
     starts: Starts,
     progress: Callable[[float], None] | None,
     knobs: Knobs = FREE,
+    lengths: Sequence[int] = LONGEST,
 ) -> list[PartitionSolver]:
     """Return the best partition per maximal sub-graph length, cheapest first.
 
@@ -522,21 +534,22 @@ def _covers(
         starts: Limits of what is looked at.
         progress: Is given the share of the sub-graphs that is costed.
         knobs: The model's.
+        lengths: Layers of the longest sub-graphs of each partition.
     """
-    limits = _limits(len(layers_of(evaluator.model_scheduler.model)), starts)
+    limits = _limits(len(layers_of(evaluator.model_scheduler.model)), starts, max(lengths))
     covers = list[PartitionSolver]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
         programme = PartitionProgram.over(evaluator, grid, knobs, costs=costs, progress=progress)
-        for longest in LONGEST:
+        for longest in lengths:
             with suppress(AutoTurboError):
                 covers.append(programme.cover(longest))
     return sorted(covers, key=_seconds)
 
 
-def _limits(layers: int, starts: Starts) -> GroupLimits:
+def _limits(layers: int, starts: Starts, longest: int = max(LONGEST)) -> GroupLimits:
     """Return the limits of the sub-graphs that are considered in a model of so many layers."""
-    return GroupLimits(max(LONGEST), max(min(starts.sets // max(layers, 1), 64), 4))
+    return GroupLimits(longest, max(min(starts.sets // max(layers, 1), 64), 4))
 
 
 def _on_chip(
