@@ -74,7 +74,7 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
     context, split = schedule.context, schedule.share.split
     tensor = context.layers[layer].outputs[0]
     loops = context.loop_order[tensor]
-    dims = loops[-1:] if split == "channel" else loops[1:-1]
+    dims = {"channel": loops[-1:], "spatial": loops[1:-1], "either": loops[1:]}[split]
     parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
     def separates(dim: int) -> bool:

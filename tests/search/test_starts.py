@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.errors import KnobsError
+from autoturbo.errors import KnobsError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.partition.clusters import PARTS
+from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.evolution import openings, propose
 from autoturbo.search.space import Space
+from autoturbo.search.warm_starts.costs import DividedCosts, GroupLimits
+from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram
 from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
@@ -27,6 +31,8 @@ from tests.schedule.schedule_samples import block as residual_block
 from tests.search.search_doubles import toy_graph, toy_target
 from tests.search.space_samples import started_space
 from tests.simulate.simulate_samples import changed, one_core
+
+STCP920 = load_target("stcp920")
 
 
 def machine() -> Target:
@@ -247,3 +253,43 @@ def test_neighbours_are_cut_alike_where_what_is_between_them_is_too_large() -> N
     assert result.best.measurement.latency < result.default.latency
     cuts = {own.layer: (own.factor, own.inner_factor) for own in result.best.knobs.overrides}
     assert set(cuts.values()) == {(8, 3)}
+
+
+@pytest.mark.parametrize("way", ["channel", "either"])
+def test_costs_of_outputs_that_clusters_divide_add_up_to_the_schedule_s(way: str) -> None:
+    evaluator = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16")
+    knobs = dataclasses.replace(FREE, cluster_partitioning=way)
+    own = (SubGraphKnobs("", core_parallel_dim=1),)
+    limits = GroupLimits(24, 16)
+    grid = Grid((1, 2), None, own, limits, SplitRules.of(FREE))
+    for prune in (True, False):
+        programme = PartitionProgram.over(evaluator, grid, knobs, prune=prune, costs=DividedCosts)
+        found = programme.cover()
+        outcome = evaluator.evaluate(found.knobs)
+        assert isinstance(outcome, Measurement)
+        assert outcome.latency == pytest.approx(found.seconds, rel=0.06)  # waits are left out
+        assert outcome.latency >= found.seconds
+    whole = PartitionProgram.over(evaluator, grid, FREE).cover()
+    assert outcome.latency < 0.9 * whole.seconds
+
+
+def test_clusters_without_samples_of_their_own_get_starts_that_divide_outputs() -> None:
+    evaluator = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16")
+    found = starts_of(evaluator)
+    assert found[0].cluster_partitioning in PARTS
+    first, heuristic = (evaluator.evaluate(k) for k in (found[0], evaluator.heuristic()))
+    assert isinstance(first, Measurement)
+    assert isinstance(heuristic, Measurement)
+    assert first.latency < 0.8 * heuristic.latency
+    filled = Evaluator(workload("squeezenet1_1", 4), STCP920, "float16")
+    assert {start.cluster_partitioning for start in starts_of(filled)} == {AUTO}
+
+
+def test_costs_without_divided_outputs_refuse_them() -> None:
+    evaluator = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16")
+    knobs = dataclasses.replace(FREE, cluster_partitioning="channel")
+    grid = Grid(limits=GroupLimits(2, 2))
+    with pytest.raises(UsageError, match="cluster_partitioning"):
+        PartitionProgram.over(evaluator, grid, knobs)
+    with pytest.raises(UsageError, match="cluster_partitioning"):
+        PartitionProgram.over(evaluator, grid, FREE, costs=DividedCosts)
