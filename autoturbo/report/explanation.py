@@ -234,7 +234,7 @@ def bound_sentence(bounds: Bounds) -> str:
     near = percent(bounds.bound.seconds / bounds.shares.latency)
     least, tight = duration(bounds.bound.seconds), bounds.bound.tight
     line = f"lower bound {least} ({of}), which is {near} of the schedule's latency"
-    if tight is None:
+    if tight is None or percent(tight / bounds.shares.latency) == near:
         return line
     return f"{line}; the tight one {duration(tight)}, {percent(tight / bounds.shares.latency)}"
 

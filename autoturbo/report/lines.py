@@ -426,10 +426,17 @@ def target_view(target: Target) -> View:
     return View(f"target {target.name}", facts)
 
 
+def tight_share(measured: Measurement) -> str:
+    """Return how near a latency is to the tight bound; empty where it is as near to the other."""
+    share, tight = percent(measured.bound_fraction), measured.tight_fraction
+    told = share if tight is None else percent(tight)
+    return "" if told == share else f"{told} of the tight bound"
+
+
 def bound_shares(measured: Measurement) -> str:
-    """Return how near a latency is to its bounds: ``57 % of the bound, 71 % of the tight one``."""
-    share, tight = f"{percent(measured.bound_fraction)} of the bound", measured.tight_fraction
-    return share if tight is None else f"{share}, {percent(tight)} of the tight one"
+    """Return how near a latency is: ``57 % of the bound, 71 % of the tight bound``."""
+    share = f"{percent(measured.bound_fraction)} of the bound"
+    return ", ".join(filter(None, (share, tight_share(measured))))
 
 
 def measurement_view(measured: Measurement) -> View:

@@ -54,6 +54,7 @@ from autoturbo.report.lines import (
     mixed_sentence,
     pinned_by_you,
     refuted_sentence,
+    tight_share,
     unsure,
 )
 from autoturbo.report.search import (
@@ -486,6 +487,7 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
             facts.info.gain(),
         ),
         "range": _range(facts),
+        "tight": tight_share(facts.best.measurement),
         "kept": scope_counts(best.schedule),
         "parts": sum(group.parts for group in groups),
         "kernel_rows": kernel_rows(best.schedule, best.kernels),

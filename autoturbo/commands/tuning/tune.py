@@ -39,13 +39,13 @@ from autoturbo.registry import HEURISTICS, HOST
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
-    bound_shares,
     failed_sentence,
     gain_sentence,
     mixed_samples,
     mixed_sentence,
     pinned_by_you,
     sharing,
+    tight_share,
     unsure,
 )
 from autoturbo.report.units import (
@@ -519,7 +519,7 @@ def _print(
     files = {
         "gain": gain_sentence(result.info),
         "seeds": _repeats_sentence(result),
-        "bound": bound_shares(result.best.measurement),
+        "bound": tight_share(result.best.measurement),
         "figures": _figures(result),
         "range": range_sentence(result.best.measurement.latency, result.latency_range),
         "note": "; ".join(filter(None, (_overtaken(result), *result.best.notes))),

@@ -368,7 +368,7 @@ def starts_of(
     found = [_running_ahead(evaluator, covers[0].knobs) for covers in divided if covers]
     found += _cut_alike(evaluator)
     found += [start_from(cover.knobs, "LB") for cover in near]
-    found += [start_from(cover.knobs) for cover in far]
+    found += [_running_ahead(evaluator, cover.knobs) for cover in far]
     found += [_running_ahead(evaluator, cover.knobs) for covers in divided for cover in covers[1:]]
     return tuple(dict.fromkeys(found))[: starts.most]
 
@@ -403,9 +403,9 @@ def _within(covers: Sequence[PartitionSolver], most: float) -> list[PartitionSol
 
 
 def _running_ahead(evaluator: Evaluator, knobs: Knobs) -> Knobs:
-    """Return the start of a partition, with loads that run over its kernels where that is faster.
+    """Return the start of a partition, with loads that run over its kernels where it is faster.
 
-    Clusters that divide a sample have little to compute, and wait for weights most of the time.
+    Begun without them, a search that climbs keeps cuts that only save waiting for weights.
     """
     waiting = start_from(knobs)
     running = fitting(
