@@ -48,7 +48,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
 
-TRIALS = 49
+TRIALS = 57
 MEASURING_S = {"processes": 0.05, "ray": 0.2}
 """For one setting; on Ray longer, since most of what a driver does there is to start."""
 

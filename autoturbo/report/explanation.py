@@ -227,16 +227,16 @@ _NAMED = 4
 """Limits in a sentence; what the others take is in the tables and under ``--json``."""
 
 
-def bound_sentence(bounds: Bounds) -> str:
-    """Return the lower bound, its cause, and how near the schedule is."""
-    parts = bounds.bound.parts
+def bound_lines(bounds: Bounds) -> list[str]:
+    """Return the lower bound, its cause, and how near the schedule is; the tight one if nearer."""
+    parts, tight = bounds.bound.parts, bounds.bound.tight
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
-    least, tight = duration(bounds.bound.seconds), bounds.bound.tight
-    line = f"lower bound {least} ({of}), which is {near} of the schedule's latency"
-    if tight is None or percent(tight / bounds.shares.latency) == near:
-        return line
-    return f"{line}; the tight one {duration(tight)}, {percent(tight / bounds.shares.latency)}"
+    least = duration(bounds.bound.seconds)
+    lines = [f"lower bound {least} ({of}), which is {near} of the schedule's latency"]
+    if tight is not None and (nearer := percent(tight / bounds.shares.latency)) != near:
+        lines.append(f"tight bound {duration(tight)}, which is {nearer}")
+    return lines
 
 
 _CAUSES: Final = {
@@ -247,15 +247,15 @@ _CAUSES: Final = {
 """Causes of the gap, as they are told."""
 
 
-def gap_sentence(bounds: Bounds) -> str:
-    """Return what lies between the lower bound and the latency, the largest cause first."""
+def gap_table(bounds: Bounds) -> Table:
+    """Return a table of what lies between the lower bound and the latency, largest causes first."""
     causes = sorted(bounds.gap.items(), key=lambda item: -item[1])
-    told = [f"{_CAUSES[c]} {duration(s)}" for c, s in causes if s > MATTERS * bounds.shares.latency]
-    line = f"the {duration(sum(bounds.gap.values()))} between: {', '.join(told) or 'nothing'}"
     least = MATTERS * bounds.shares.latency
-    if min(bounds.idle_ddr_s, bounds.gap["ddr"]) <= least:
-        return line
-    return f"{line}; DDR idle for {duration(bounds.idle_ddr_s)} while weights had room in GB"
+    told = [(_CAUSES[cause], seconds) for cause, seconds in causes if seconds > least]
+    if min(bounds.idle_ddr_s, bounds.gap["ddr"]) > least:
+        told.append(("(DDR idle while weights had room in GB)", bounds.idle_ddr_s))
+    rows = ((w, duration(s), percent(s / bounds.shares.latency)) for w, s in told)
+    return table(("between lower bound and latency", "time", "share"), rows, close=True)
 
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:

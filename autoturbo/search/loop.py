@@ -19,7 +19,7 @@ from autoturbo.errors import KnobsError, RunError, UsageError
 from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.chip_part import WHOLE, ChipPart
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.constants import SEARCH, Allocation, SearchConstants
+from autoturbo.search.constants import SEARCH, Allocation, Climbing, SearchConstants
 from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop, figures
 from autoturbo.search.progress import Progress, Trial, program_of
@@ -525,10 +525,12 @@ class SearchLoop:
     def _before(self, first: int) -> list[Knobs]:
         """Return the trials at the end of a smaller budget, where a number is one of them.
 
-        With another budget the end of the search began elsewhere, and what it tried there stands.
+        With another budget the end of the search began elsewhere, or it did not climb, and what it
+        tried there stands.
         """
         covered, budget = self.search.extended
-        ending = first < covered and self.schedules >= budget - self._reverted(budget)
+        ended = self._climbing or self.schedules >= budget - self._reverted(budget)
+        ending = first < covered and ended
         numbers = range(first, covered)
         if not ending or any(number not in self._recorded for number in numbers):
             return []
@@ -539,12 +541,10 @@ class SearchLoop:
         from autoturbo.search.proposer import CostModelProposer
 
         near, size, ours = list[Knobs](), self.search.round, self._proposer
-        climbing = self.search.constants.climbing if self.search.climbs else None
-        share = 1.0 if climbing is None else climbing.modelled_share
-        left = share * self._wanted - self.schedules
         if not isinstance(ours, CostModelProposer):
             return ours.ask(size)
-        if left <= 0 and climbing is not None:
+        left = self._wanted - self.schedules
+        if climbing := self._climbing:
             count = min(size, climbing.at_once)
             near = ours.near(count)
             if len(near) == count:
@@ -555,6 +555,14 @@ class SearchLoop:
             return near
         # rounds are whole, so that a resumed run has the same ones
         return list(dict.fromkeys([*near, *ours.ask(size)]))[:size]
+
+    @property
+    def _climbing(self) -> Climbing | None:
+        """Return the constants of the climb once models have proposed their share; else None."""
+        climbing = self.search.constants.climbing if self.search.climbs else None
+        if climbing is None or self.schedules < climbing.modelled_share * self._wanted:
+            return None
+        return climbing
 
     def _reverted(self, trials: float) -> float:
         """Return how many of so many trials take choices back, where there is no climb."""

@@ -24,6 +24,7 @@ from autoturbo.hardware import DTYPES, Target
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.sequence import simulate
 from autoturbo.simulate.single import Grid, KernelGrids, Residence, product_graph
 
@@ -175,14 +176,16 @@ class ScheduleCase:
 
     def least(self, target: Target) -> float:
         """Return the seconds that no schedule on a target can beat."""
-        context = dataclasses.replace(self.schedule.context, target=target)
-        return simulate(dataclasses.replace(self.schedule, context=context)).bound.seconds
+        return self._on(target).bound.seconds
 
     def simulated(self, target: Target, *, settled: bool = False) -> float:
         """Return its seconds with the same decisions on another target."""
         del settled
-        context = dataclasses.replace(self.schedule.context, target=target)
-        return simulate(dataclasses.replace(self.schedule, context=context)).latency
+        return self._on(target).latency
+
+    def _on(self, target: Target) -> Measurement:
+        context = dataclasses.replace(self.schedule.context, target=target, chip=target)
+        return simulate(dataclasses.replace(self.schedule, context=context))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from tests.processes import HANG_S
 MEASUREMENT = [
     *["latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization"],
     *["vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s"],
-    *["bound_fraction", "energy_j", "incomplete"],
+    *["bound_fraction", "tight_bound_s", "energy_j", "incomplete"],
 ]
 MODEL = "alexnet"
 

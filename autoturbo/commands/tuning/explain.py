@@ -230,8 +230,10 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
 
     everything = console.verbosity > 0
     console.answer(explanation.time_sentence(bounds))
-    console.answer(explanation.bound_sentence(bounds))
-    console.answer(explanation.gap_sentence(bounds))
+    for line in explanation.bound_lines(bounds):
+        console.answer(line)
+    console.say()
+    console.show(explanation.gap_table(bounds))
     console.say()
     console.show(explanation.subgraph_table(bounds, everything=everything))
     console.say()
