@@ -70,7 +70,7 @@ CHANGES: Mapping[str, SearchConstants] = {
     for name in (
         "choice_model.trees 20",
         "evolution.parents 4",
-        "evolution.mutants 64",
+        "evolution.mutants 192",
         "evolution.explored_share 0",
         "evolution.explored_share 0.4",
         "evolution.opening_mutants 1",

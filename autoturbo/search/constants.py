@@ -120,7 +120,7 @@ class Evolution:
     """
 
     parents: int = 12
-    mutants: int = 192
+    mutants: int = 64
     explored_share: float = 0.2
     opening_mutants: int = 96
 
