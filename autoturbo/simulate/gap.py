@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import timed_value
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
 from autoturbo.schedule.codegen.work import Floats
@@ -114,9 +115,9 @@ def idle_ddr_seconds(schedule: Schedule, memory: KernelMemory | None = None) -> 
     return max(idle, 0.0) * schedule.share.loops
 
 
-def _step_starts(kernels: list[KernelInterval], first_steps: Any) -> Floats:
+def _step_starts(kernels: list[KernelInterval], first_steps: Ints) -> Floats:
     """Return when every step of a pass begins; a kernel's first is that of its movements."""
-    starts = np.zeros(int(first_steps[-1]) + 1 + _layers(kernels[-1]) + 1)
+    starts = np.zeros(int(first_steps[-1]) + 1 + len(kernels[-1].layers()) + 1)
     for kernel, first in zip(kernels, first_steps.tolist(), strict=True):
         starts[first] = kernel.begin
         begun = kernel.body
@@ -124,10 +125,6 @@ def _step_starts(kernels: list[KernelInterval], first_steps: Any) -> Floats:
             begun = begun if np.isnan(begin) else max(begun, begin)
             starts[first + 1 + layer] = begun
     return np.maximum.accumulate(starts)
-
-
-def _layers(kernel: KernelInterval) -> int:
-    return len(kernel.layers())
 
 
 def _busy(kernels: list[KernelInterval]) -> Iterator[tuple[float, float]]:

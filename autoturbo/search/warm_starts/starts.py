@@ -330,10 +330,11 @@ def placing_seconds(
         ]
         near = _KERNELS if costs.fitting(alone) >= starts.staying_share else ()
         divided = len(_ways_to_divide(model_scheduler)) * _SPREADS
-        for lengths, own in ((LONGEST, _SPREADS + near), (DIVIDED_LONGEST, divided)):
+        tried = ((LONGEST, _SPREADS + near), (DIVIDED_LONGEST, divided))
+        for lengths, own in ((lengths, own) for lengths, own in tried if own):
             limits = _limits(layers, starts, max(lengths))
             sets, _ = groups_of(costs.context, limits, SplitRules.of(FREE), likeness)
-            kinds = {likeness.of(s): s for row in sets for s in row} if own else {}
+            kinds = {likeness.of(s): s for row in sets for s in row}
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             ways += sum(1 for s in kinds.values() for _ in variants_of(costs.context, s, grid))
     return _COVER_S + _WAY_S * ways
