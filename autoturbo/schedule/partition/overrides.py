@@ -19,7 +19,7 @@ from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
+from autoturbo.schedule.partition.split import Split, box_cost, extent_of, split_axes
 from autoturbo.schedule.place.instances import boxes_of
 
 Cut = tuple[int, int]
@@ -122,7 +122,7 @@ def possible_split(
     def fewer(depth: Value, parts: Value) -> Value:
         if AUTO in (depth, parts) or int(depth) not in axes:
             return parts
-        extent = _extent(context, subgraph, axes[int(depth)])
+        extent = extent_of(context, subgraph.layers, axes[int(depth)])
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
     once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
@@ -134,10 +134,6 @@ def possible_split(
             settled(context, subgraph, scale, tried, kind, room)
             return tried
     return dataclasses.replace(own, **split_fields(UNSPLIT))
-
-
-def _extent(context: SchedulingContext, subgraph: SubGraph, axis: int) -> int:
-    return sink(context, subgraph.layers).axes[axis].extent
 
 
 def _recut(context: SchedulingContext, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
@@ -160,7 +156,7 @@ def _scaled(context: SchedulingContext, subgraph: SubGraph, scale: int) -> SubGr
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts
-    if _extent(context, subgraph, axis) % (parts * scale):
+    if extent_of(context, subgraph.layers, axis) % (parts * scale):
         return subgraph
     return _recut(context, subgraph, *outer, (axis, parts * scale))
 
@@ -223,7 +219,7 @@ def _axis_for(context: SchedulingContext, subgraph: SubGraph, depth: int, parts:
         KnobsError: It cannot be split into so many parts.
     """  # noqa: DOC501  _error() makes the error
     axis = dict(split_axes(context, subgraph.layers)).get(depth, -1)
-    if parts > 1 and (axis < 0 or parts > _extent(context, subgraph, axis)):
+    if parts > 1 and (axis < 0 or parts > extent_of(context, subgraph.layers, axis)):
         raise _error(context, subgraph, f"into {parts} along dimension {depth}")
     return axis
 
@@ -235,7 +231,7 @@ def _on_each_cluster(context: SchedulingContext, subgraph: SubGraph, axis: int) 
     if len(other_axes) > 1:
         raise _error(context, subgraph, "along two axes more than its clusters")
     parts = per_cluster * context.target.clusters
-    if parts > _extent(context, subgraph, axis):
+    if parts > extent_of(context, subgraph.layers, axis):
         raise _error(context, subgraph, f"into {per_cluster} on each of its clusters")
     return _needing(context, subgraph, (axis, parts), *other_axes)
 
@@ -253,10 +249,10 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
         room: Bytes of local buffers that a part may take.
     """
     clusters, before = context.target.clusters, dict(subgraph.split.axes)
-    most, parts_along = _extent(context, subgraph, axis) // clusters, before.pop(axis, 1)
+    most, parts_along = extent_of(context, subgraph.layers, axis) // clusters, before.pop(axis, 1)
     least, tried = min(math.ceil(parts_along / clusters), most), list[tuple[Cut, ...]]()
     for inner, parts in before.items():
-        along = _extent(context, subgraph, inner)
+        along = extent_of(context, subgraph.layers, inner)
         counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
         tried = [((axis, clusters), (inner, n)) for n in (*counts, parts)]
     if not before:

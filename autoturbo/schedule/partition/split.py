@@ -329,6 +329,11 @@ def sink(context: SchedulingContext, layers: tuple[int, ...]) -> Operator:
     return context.graph.operators[context.layers[layers[-1]].operators[-1]]
 
 
+def extent_of(context: SchedulingContext, layers: tuple[int, ...], axis: int) -> int:
+    """Return the steps of an axis of a sub-graph's output."""
+    return sink(context, layers).axes[axis].extent
+
+
 def split_axes(
     context: SchedulingContext, layers: tuple[int, ...], dims: str = "all"
 ) -> tuple[tuple[int, int], ...]:

@@ -45,7 +45,7 @@ from autoturbo.schedule.memory.timeline import (
 )
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import Split, SplitRules, best_split, sink, split_axes
+from autoturbo.schedule.partition.split import Split, SplitRules, best_split, extent_of, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, rules_of
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
@@ -536,14 +536,10 @@ class DividedCosts(Costs):
         if axis < 0:
             return variant
         parts = variant.parts * context.target.clusters
-        if (variant.parts > 1 and variant.axis != axis) or parts > _extent(context, layers, axis):
+        if (variant.parts > 1 and variant.axis != axis) or parts > extent_of(context, layers, axis):
             return None
         depth = {axis: depth for depth, axis in split_axes(context, layers)}[axis]
         return dataclasses.replace(variant, axis=axis, depth=depth, parts=parts)
-
-
-def _extent(context: SchedulingContext, layers: Layers, axis: int) -> int:
-    return sink(context, layers).axes[axis].extent
 
 
 ROOM: Final = 0.25
