@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -364,6 +365,32 @@ def test_cancelling_in_this_process() -> None:
     executor.cancel()
     assert not executor.busy
     assert executor.take() == []
+
+
+@pytest.mark.parametrize("kind", [InProcessExecutor, *POOLS])
+def test_a_signal_may_cancel_in_the_middle_of_anything(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler runs between any two steps: one after it was seen that a task waits, say."""
+    executor = build(kind, make_landscape, 1)
+    for queue in [name for name in ("_queue", "_pending", "_alone") if hasattr(executor, name)]:
+        monkeypatch.setattr(executor, queue, _Signalled(executor.cancel))
+    try:
+        assert 1 <= len(list(measured(executor, tasks(BATCH)))) < len(BATCH)
+    finally:
+        executor.close()
+
+
+class _Signalled(deque[Any]):
+    """A queue at whose first element a signal arrives."""
+
+    def __init__(self, handle: Callable[[], None]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def popleft(self) -> Any:
+        self._handle()
+        return super().popleft()
 
 
 @pytest.mark.full

@@ -377,7 +377,7 @@ class InProcessExecutor:
     @property
     def busy(self) -> bool:
         """Return whether a task is left."""
-        return bool(self._queue)
+        return bool(self._queue) and not self._cancelled
 
     def introduce(
         self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
@@ -393,7 +393,7 @@ class InProcessExecutor:
     def take(self, patience: float | None = None) -> list[Answer]:
         """Measure the next task and return its answer."""
         del patience
-        if not self._queue:
+        if not self.busy:
             return []
         task = self._queue.popleft()
         return [answer_of(self._evaluators[task.pair], task)]
@@ -409,7 +409,6 @@ class InProcessExecutor:
     def cancel(self) -> None:
         """Begin no more tasks."""
         self._cancelled = True
-        self.withdraw()
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -214,7 +214,8 @@ class ProcessExecutor:
     @property
     def busy(self) -> bool:
         """Return whether a task waits or is being measured."""
-        return bool(self._pending) or any(w.tasks for w in self._workers)
+        waiting = self._pending and not self._cancelled
+        return bool(waiting) or any(w.tasks for w in self._workers)
 
     def introduce(
         self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
@@ -266,7 +267,6 @@ class ProcessExecutor:
     def cancel(self) -> None:
         """Begin no more tasks."""
         self._cancelled = True
-        self.withdraw()
 
     def close(self) -> None:
         """End all workers, whatever they do."""
@@ -292,6 +292,8 @@ class ProcessExecutor:
 
     def _assign(self) -> None:
         """Give every ready worker its next task; those with fewer come first."""
+        if self._cancelled:
+            return
         for depth in range(1, self._pace.queue + 1):
             for worker in self._workers:
                 while self._pending and worker.ready and len(worker.tasks) < depth:

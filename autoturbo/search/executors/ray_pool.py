@@ -163,7 +163,7 @@ class RayExecutor:
     @property
     def busy(self) -> bool:
         """Return whether a task waits or is being measured."""
-        waiting = self._pending or self._alone
+        waiting = (self._pending or self._alone) and not self._cancelled
         return bool(waiting) or any(order.portion for order in self._orders.values())
 
     def introduce(
@@ -239,7 +239,6 @@ class RayExecutor:
     def cancel(self) -> None:
         """Begin no more tasks."""
         self._cancelled = True
-        self._drop()
 
     def close(self) -> None:
         """End the actors; Ray itself where it is ours."""
@@ -298,6 +297,8 @@ class RayExecutor:
 
         A candidate that has lost an actor goes to one with nothing else to do, which gets no more.
         """
+        if self._cancelled:
+            return
         for worker in self._workers:
             if worker.ready and not worker.orders and self._alone:
                 self._give_alone(worker)
