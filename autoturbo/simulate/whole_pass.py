@@ -344,7 +344,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
     return _State(
         issued, is_load, begin, end, done, free, completed, waits,
         over, bus, busy, p.queues[:-1].copy(), np.full(len(p.queue), -1.0),
-        np.zeros((3, total + kernels)), np.zeros(1, np.int64),
+        np.zeros((3, total + 3 * kernels)), np.zeros(1, np.int64),
         np.full(steps + 1, np.inf), np.zeros((kernels, 4)), np.zeros(3),
     )  # fmt: skip
 
@@ -367,6 +367,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
     for kernel in order:
         cluster = p.cluster[kernel]
         before = began = s.over[cluster]
+        _serve_until(p, s, cluster, before)  # what comes by then is not this kernel's
         s.step[p.step[kernel]] = before
         for at in range(starts[kernel], starts[kernel + 1]):
             began = max(began, s.times[makers[at], 3] + barrier)
@@ -376,6 +377,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
         work_end = _run(p, s, kernel, body)
         if work_end < 0:
             return False
+        _serve_until(p, s, cluster, work_end)
         # shared memories, as for a kernel alone
         read, written, shared = s.moved * p.rates[Rate.STORED]
         turns = min(read, written) * p.rates[Rate.CLUSTERS]
@@ -404,8 +406,7 @@ def _move(p: _Plan, s: _State, kernel: int, now: float) -> float:
     """
     cluster = p.cluster[kernel]
     if p.bus[kernel] > 0:
-        while _load_ready(p, s, cluster) < now:
-            _serve(p, s, cluster, now)
+        _serve_until(p, s, cluster, now)
         now = max(s.bus[cluster], now)
         s.bus[cluster] = now + p.bus[kernel]
         s.busy[cluster] += p.bus[kernel]
@@ -495,6 +496,13 @@ def _load_ready(p: _Plan, s: _State, cluster: int) -> float:
     if before >= 0:
         ready = max(ready, s.done[before] if s.issued[before] else np.inf)
     return float(ready)
+
+
+@borrowing
+def _serve_until(p: _Plan, s: _State, cluster: int, until: float) -> None:
+    """Serve loads that can begin before the bus is asked for."""
+    while _load_ready(p, s, cluster) < until:
+        _serve(p, s, cluster, until)
 
 
 @borrowing

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
-from autoturbo.simulate.kernels import durations, rates_of
+from autoturbo.schedule.codegen.tiling import Amount
+from autoturbo.simulate.dram import Memory
+from autoturbo.simulate.kernels import Rate, durations, rates_of
 from autoturbo.simulate.sequence import simulate, whole_passes
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def check_whole_pass(schedule: Schedule) -> None:
         _check_engines(schedule, schedule.loads(cluster), kernels)
         _check_bus(schedule, schedule.loads(cluster), kernels)
         _check_loads(schedule, cluster, kernels)
+        _check_ends(schedule, kernels)
         for one, two in itertools.pairwise(kernels):
             assert one.end <= two.begin + NEARLY
     _check_handing_over(schedule, runs)
@@ -106,6 +109,24 @@ def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...
         if born_in and layer < 0:
             ended = max(ended, kernels[born_in - 1].end)
         assert run.issued[instruction] >= ended - NEARLY
+
+
+def _check_ends(schedule: Schedule, kernels: tuple[KernelRun, ...]) -> None:
+    """A kernel ends with its last instruction, but for what shared memories add to its own."""
+    rates = rates_of(schedule.context.target, schedule.context.dtype)
+    stored = rates[Rate.STORED]
+    turn = rates[Rate.CLUSTERS] * rates[Rate.MEMORY + Memory.TURNAROUND]
+    turn /= rates[Rate.MEMORY + Memory.WRITE_BATCH]
+    of_loads = sum(  # of other kernels, that come meanwhile
+        run.program.amounts[run.issued < run.body, Amount.GB].sum() for run in kernels
+    )
+    for run in kernels:
+        out = run.program.where[:, Column.ENGINE] == DMA_OUT
+        turns = run.program.amounts[out, Amount.DDR].sum() * stored * turn
+        shared = (run.program.amounts[:, Amount.GB].sum() + of_loads) * stored
+        floor = run.body + (shared / rates[Rate.GB] if shared else 0.0)
+        last = run.done.max(initial=0.0)
+        assert run.body + run.work <= max(last, floor) + turns + NEARLY
 
 
 def _check_handing_over(schedule: Schedule, runs: list[tuple[KernelRun, ...]]) -> None:
