@@ -89,7 +89,7 @@ def fused_problem(model_scheduler: ModelScheduler, batches: int) -> SchedulingCo
     context = model_scheduler.context(batches)
     graph = simplified(context.graph)
     layers = fused_layers(graph)
-    return make_context(graph, context.target, context.dtype, layers, context.chip)
+    return make_context(graph, context.target, context.dtype, layers, context.chip, context.alike)
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:

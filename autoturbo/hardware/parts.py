@@ -63,9 +63,11 @@ def _startup(about: str, example: int) -> Figure:
     return whole(about, example, low=0, high=1_000_000, timed=True)
 
 
-def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> CheckedValue:
+def _flag(
+    about: str, *, default: bool | None = None, example: bool | None = None, timed: bool = False
+) -> CheckedValue:
     shown = default if example is None else example
-    return CheckedValue(about=about, example=shown, default=default, rule=Flag())
+    return CheckedValue(about=about, example=shown, default=default, rule=Flag(), timed=timed)
 
 
 def _text(about: str, longest: int, pattern: str | None = None, example: str = "") -> CheckedValue:
@@ -252,6 +254,9 @@ class OffChip:
         share: How clusters share the bandwidth, one of :data:`DDR_SHARES`: a ``"fixed"`` part each,
             as with channels of their own, or ``"free"``: clusters that work have also what is left
             by those that never do.
+        multicast: Whether clusters that compute the same kernel for samples of their own read its
+            weights once for all of them. Those that divide outputs are at different layers, and
+            read for themselves.
     """
 
     capacity: Annotated[int, number("per cluster, in GiB", 4, 1e-3, 1e6, suffix="gib")]
@@ -271,6 +276,14 @@ class OffChip:
             timed=True,
         ),
     ] = FIXED
+    multicast: Annotated[
+        bool,
+        _flag(
+            "clusters that need the same weights at once read them once for all",
+            default=False,
+            timed=True,
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

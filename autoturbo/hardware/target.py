@@ -268,6 +268,8 @@ def _forget_defaults(target: Target, document: dict[str, Any]) -> None:
             engine.pop("prefetch_over_kernels", None)
     if target.ddr.share == FIXED:
         document["ddr"].pop("share", None)
+    if not target.ddr.multicast:
+        document["ddr"].pop("multicast", None)
     if not target.matrix.im2col:
         for engine in document["engines"]:
             engine.pop("im2col", None)

@@ -76,6 +76,7 @@ class SchedulingContext:
         producer: Per tensor, the layer that makes it, -1 for inputs and weights.
         consumers: Per tensor, the layers that read it.
         chip: All of the accelerator, of which ``target`` is what the schedule uses.
+        alike: Clusters that compute the same for samples of their own.
     """
 
     graph: Graph
@@ -89,6 +90,12 @@ class SchedulingContext:
     producer: tuple[int, ...]
     consumers: tuple[tuple[int, ...], ...]
     chip: Target
+    alike: int = 1
+
+    @property
+    def own_weights(self) -> float:
+        """Return the share of a weight's bytes in DDR that is read for one cluster alone."""
+        return 1.0 / self.alike if self.target.ddr.multicast else 1.0
 
     @functools.cached_property
     def layer_index(self) -> dict[str, int]:
@@ -112,6 +119,7 @@ def make_context(
     dtype: str,
     layers: tuple[Layer, ...] | None = None,
     chip: Target | None = None,
+    alike: int = 1,
 ) -> SchedulingContext:
     """Return a context: a graph prepared for scheduling on a target.
 
@@ -121,6 +129,7 @@ def make_context(
         dtype: The compute type.
         layers: Layers other than those of :func:`layers_of` (the baselines').
         chip: What ``target`` is a part of; itself if None.
+        alike: Clusters that compute the same for samples of their own.
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
@@ -133,7 +142,7 @@ def make_context(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, target, dtype),
         loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
-        tuple(map(tuple, readers)), chip or target,
+        tuple(map(tuple, readers)), chip or target, alike,
     )  # fmt: skip
 
 

@@ -357,7 +357,9 @@ def _problem(
     layers = layers_from(graph, chains, [place[index] for index in range(len(place))])
     sorted_ = [layer.operators for layer in layers] == chains
     require(sorted_, "layers", "layers are not in topological order")
-    context = make_context(graph, context.target, context.dtype, layers, context.chip)
+    context = make_context(
+        graph, context.target, context.dtype, layers, context.chip, context.alike
+    )
     for layer in layers:
         field, operators = f"layers[{layer.index}].operators", layer.operators
         matrix = context.work.engine[list(operators)].tolist().count(MATRIX)

@@ -205,7 +205,7 @@ class ModelScheduler:
     target: Target
     dtype: str = ""
     trace: BatchTrace = field(init=False)
-    contexts: dict[tuple[int, str, ChipPart, int], SchedulingContext] = field(default_factory=dict)
+    contexts: dict[tuple[object, ...], SchedulingContext] = field(default_factory=dict)
     places: dict[str, Sequence[int]] = field(default_factory=dict)
     cache: SchedulerCache = field(default_factory=SchedulerCache)
 
@@ -228,13 +228,16 @@ class ModelScheduler:
             KnobsError: The chip has no such part.
         """
         chip = seen_by(self.target, self._working(split))
-        place = batches, order, part, chip.clusters
+        alike = 1 if self._jointly(split) else self._working(split)
+        place = batches, order, part, chip.clusters, alike
         if place not in self.contexts:
             target = used_target(chip, part)
-            whole = self.contexts.get((batches, order, WHOLE, self.target.clusters))
-            graph = whole.graph if whole else rebatch(self.model, batches, self.trace)
+            known = (c.graph for at, c in self.contexts.items() if at[:2] == (batches, order))
+            graph = next(known, None) or rebatch(self.model, batches, self.trace)
             layers = layers_of(graph, self._places(order))
-            self.contexts[place] = make_context(graph, target, self.dtype, layers, chip=self.target)
+            self.contexts[place] = make_context(
+                graph, target, self.dtype, layers, self.target, alike
+            )
         return self.contexts[place]
 
     def context_for(self, batches: int, knobs: Knobs) -> SchedulingContext:

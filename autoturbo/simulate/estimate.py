@@ -25,7 +25,7 @@ from autoturbo.schedule.codegen.instructions import (
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Role, Roles, Tiling, TilingRules
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.simulate.kernels import Rate, durations, memory_seconds
+from autoturbo.simulate.kernels import Rate, durations, memory_seconds, own_share
 
 
 class Estimate(IntEnum):
@@ -131,7 +131,8 @@ class _Layers:
         stored = self.rates[Rate.STORED] * count
         self.terms[Estimate.GB].append(amounts[:, Amount.GB] * stored)
         column = Estimate.DDR_READ if engine == DMA_IN else Estimate.DDR_WRITTEN
-        self.terms[column].append(amounts[:, Amount.DDR] * stored)
+        own = own_share(amounts[:, Amount.ALIKE], self.rates)
+        self.terms[column].append(amounts[:, Amount.DDR] * stored * own)
 
 
 def _work(k: _Layers) -> None:

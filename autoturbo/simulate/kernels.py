@@ -150,8 +150,9 @@ class Rate(IntEnum):
     CORES = 14
     STORED = 15
     BARRIER = 16
-    ARRAY = 17
-    MEMORY = 23
+    MULTICAST = 17
+    ARRAY = 18
+    MEMORY = 24
 
 
 def rates_of(target: Target, dtype: str) -> Floats:
@@ -167,6 +168,7 @@ def rates_of(target: Target, dtype: str) -> Floats:
         target.gb.bandwidth, target.gb.latency,
         dma.channels * dma.bandwidth, dma.latency + target.ddr.latency,
         target.clusters, target.cores, storage_ratio(dtype), target.overheads.barrier,
+        target.ddr.multicast,
     )  # fmt: skip
     return np.concatenate((np.asarray(figures, np.float64), array_of(matrix), memory_of(target)))
 
@@ -232,15 +234,16 @@ def issue(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, Fl
 
 
 @borrowing
-def _ddr_seconds(size: float, run: float, r: Floats) -> float:
+def _ddr_seconds(size: float, run: float, own: Floats, r: Floats) -> float:
     """Return the seconds of a cluster's DMA for bytes in runs of a length, all clusters alike.
 
-    A run of length 0 stands for one that never ends.
+    A run of length 0 stands for one that never ends. ``own`` is the share that is read for one
+    cluster alone.
     """
     chip = size / r[Rate.MEMORY + Memory.PEAK]
     if size > 0 and run > 0:
         chip = size / run * run_seconds(run, r[Rate.MEMORY :])
-    return float(max(r[Rate.CLUSTERS] * chip, size / r[Rate.DMA]))
+    return float(max(own * r[Rate.CLUSTERS] * chip, size / r[Rate.DMA]))
 
 
 @borrowing
@@ -249,7 +252,8 @@ def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     stored = r[Rate.STORED]
     if engine in (DMA_IN, DMA_OUT):
         link = q[Amount.CORE] * stored / r[Rate.TRANSFER]
-        memory = _ddr_seconds(q[Amount.DDR] * stored, q[Amount.RUN] * stored, r)
+        size = q[Amount.DDR] * stored
+        memory = _ddr_seconds(size, q[Amount.RUN] * stored, own_share(q[Amount.ALIKE], r), r)
         return max(memory, link), r[Rate.DMA_LATENCY]
     if engine == TRANSFER:
         shared = q[Amount.GB] * stored / r[Rate.GB] if q[Amount.GB] > 0 else 0.0
@@ -299,7 +303,7 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
 def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
     """Return the bytes that each instruction moves, as they are stored."""
     stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
-    ddr = q[:, Amount.DDR] * stored
+    ddr = q[:, Amount.DDR] * stored * own_share(q[:, Amount.ALIKE], r)
     return {
         Quantity.GB_WRITTEN: q[:, Amount.GB_WRITTEN] * stored,
         Quantity.GB_READ: (q[:, Amount.GB] - q[:, Amount.GB_WRITTEN]) * stored,
@@ -308,6 +312,18 @@ def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
         Quantity.DDR_READ: np.where(engine == DMA_IN, ddr, 0.0),
         Quantity.DDR_WRITTEN: np.where(engine == DMA_OUT, ddr, 0.0),
     }
+
+
+@arithmetic
+def own_share(alike: Floats, r: Floats) -> Floats:
+    """Return the share of bytes in DDR that is read for one cluster alone.
+
+    Args:
+        alike: Clusters that need them at once, by :attr:`Amount.ALIKE`.
+        r: Of :func:`rates_of`.
+    """
+    shared: Floats = 1.0 / np.maximum(alike, 1.0) if r[Rate.MULTICAST] > 0 else 1.0 + 0.0 * alike
+    return shared
 
 
 @njit(cache=True)

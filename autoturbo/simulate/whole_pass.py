@@ -42,6 +42,7 @@ from autoturbo.simulate.kernels import (
     add_overlaps,
     duration,
     durations,
+    own_share,
     rates_of,
 )
 
@@ -179,7 +180,8 @@ def _sums(amounts: Floats, rates: Floats) -> Floats:
     found, stored = np.zeros(QUANTITIES), rates[Rate.STORED]
     found[Quantity.BUSY_DMA_IN] = durations(DMA_IN, amounts, rates)[0].sum()
     found[Quantity.ISSUED_DMA_IN] = len(amounts)
-    found[Quantity.DDR_READ] = amounts[:, Amount.DDR].sum() * stored
+    own = own_share(amounts[:, Amount.ALIKE], rates)
+    found[Quantity.DDR_READ] = (amounts[:, Amount.DDR] * own).sum() * stored
     found[Quantity.GB_WRITTEN] = amounts[:, Amount.GB_WRITTEN].sum() * stored
     return found
 
@@ -519,7 +521,8 @@ def _serve(p: _Plan, s: _State, cluster: int, until: float) -> None:
     share = (end - start) / length if length > 0 else 1.0
     s.rest[load] -= end - start
     _note(p, s, at, cluster, end, latency)
-    s.moved[0] += p.amounts[at, Amount.DDR] * share
+    own = own_share(p.amounts[at, Amount.ALIKE], p.rates)
+    s.moved[0] += p.amounts[at, Amount.DDR] * own * share
     s.moved[2] += p.amounts[at, Amount.GB] * share
     s.bus[cluster] = end
     s.busy[cluster] += end - start
@@ -540,7 +543,8 @@ def _begin(p: _Plan, s: _State, at: int, cluster: int, start: float) -> None:
     _note(p, s, at, cluster, start + length, latency)
     s.moved[2] += p.amounts[at, Amount.GB]
     if engine in (DMA_IN, DMA_OUT):
-        s.moved[0 if engine == DMA_IN else 1] += p.amounts[at, Amount.DDR]
+        own = own_share(p.amounts[at, Amount.ALIKE], p.rates)
+        s.moved[0 if engine == DMA_IN else 1] += p.amounts[at, Amount.DDR] * own
         s.bus[cluster] = start + length
         s.busy[cluster] += length
 

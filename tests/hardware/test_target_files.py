@@ -152,7 +152,7 @@ def test_validate_reports_all_in_order(tmp_path: Path) -> None:
     assert errors == [
         "edge.yaml:8:11: clusters: must be at least 1, not 0",
         "edge.yaml:26:32: engines[1].lanes.int8: must be a number, not 'x'",
-        "edge.yaml:76:3: overheads.barrier_ms: unknown field; did you mean 'barrier_us'?",
+        "edge.yaml:77:3: overheads.barrier_ms: unknown field; did you mean 'barrier_us'?",
     ]
 
 

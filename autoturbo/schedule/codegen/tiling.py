@@ -103,7 +103,7 @@ class Amount(IntEnum):
     ``SPECIAL`` operations; ``RUN`` the contiguous bytes in DDR that ``DDR`` consists of,
     ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
     ``CORE`` that comes from other cores, ``STEPS`` those of a recurrence that it stands for (0: it
-    is what it is).
+    is what it is), ``ALIKE`` the clusters that need the same bytes at once (0: this one alone).
     """
 
     DDR = 0
@@ -120,6 +120,7 @@ class Amount(IntEnum):
     GB_WRITTEN = 11
     EXCHANGED = 12
     STEPS = 13
+    ALIKE = 14
 
 
 AMOUNT_COLUMNS = len(Amount)
@@ -148,6 +149,7 @@ class TilingRules(NamedTuple, Generic[N]):
             there is no GB.
         serial: No software pipeline at all: one instruction after another.
         rereads: Every native block of a result reads its operands from LB anew.
+        alike: Clusters that fetch the same weights at once.
         spare: Bytes of LB per core, beside ``weight_room``, for the weights of one recurrence.
         gb_spare: Bytes of GB, beside ``gb_staging``, for the same.
     """
@@ -169,6 +171,7 @@ class TilingRules(NamedTuple, Generic[N]):
     link_cost: N
     serial: N
     rereads: N
+    alike: N
     spare: N
     gb_spare: N
 
@@ -212,6 +215,7 @@ class TilingRules(NamedTuple, Generic[N]):
             link_cost=max(round(shared / target.transfer.bandwidth), 1),
             serial=serial,
             rereads=target.matrix.rereads_operands,
+            alike=context.alike,
             spare=0,  # a kernel's own: with_spare
             gb_spare=0,
         )
@@ -521,6 +525,7 @@ class Roles:
         fetched, passed = weight_passes(stages, self.tiles, self.rules)
         size, core = tile(fetched, has_gb | once)
         self._move(Role.FETCH_WEIGHTS, weighty & (resident == 0), size, Stage.RUN_WEIGHTS, core)
+        self.amounts[Role.FETCH_WEIGHTS, :, Amount.ALIKE] = self.rules.alike
         size, core = tile(passed, once)
         emitted = weighty & has_gb & (resident != IN_LB)
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})

@@ -278,7 +278,8 @@ def _row(
         needs.bytes(t) for t in set(operator.inputs)
         if context.graph.tensors[t].constant and readers[t] == {index} and code == MATRIX
     )  # fmt: skip
-    return matrix_s, vector_s, weights * storage_ratio(dtype) / target.ddr_bandwidth_per_cluster
+    read = weights * context.own_weights * storage_ratio(dtype)
+    return matrix_s, vector_s, read / target.ddr_bandwidth_per_cluster
 
 
 TOGETHER = 1024
@@ -474,7 +475,8 @@ def _least(laid: VariantSchedule) -> Floats:
     target, dtype = schedule.context.target, schedule.context.dtype
     rate = target.ddr_bandwidth_per_cluster / storage_ratio(dtype)
     stages = laid.stages
-    moved = timeline.streams[:, _DDR].sum(axis=1) + stages[:, Stage.WEIGHTS]
+    weights = stages[:, Stage.WEIGHTS] * schedule.context.own_weights
+    moved = timeline.streams[:, _DDR].sum(axis=1) + weights
     starts = timeline.rows[:-1]
     seconds = np.add.reduceat(moved / rate, starts)
     macs = target.matrix_macs_per_second(dtype) / (target.clusters * target.cores)
