@@ -199,8 +199,8 @@ class Schedule(Shown):
         for cluster, timeline in enumerate(self.timelines):
             digest.update(b"".join(self.signatures(cluster)))
             digest.update(timeline.copied.tobytes() + timeline.crossing.tobytes())
-            if timeline.ahead.any():
-                digest.update(timeline.ahead.tobytes())
+            # which weights are the same, and what is made early, no kernel's signature tells
+            digest.update(b"".join(column.tobytes() for column in self.loads(cluster)))
         if len(self.timelines) > 1:  # who waits for whom
             where = [(one, self.cluster[one], self.instances.producers[one]) for one in self.order]
             digest.update(repr(where).encode())
@@ -214,8 +214,23 @@ class Schedule(Shown):
         if cluster not in self._loads:
             kernels = [self.kernel_loads(k, cluster) for k in range(len(timeline.order))]
             room = LoadRoom.of(self.context.target)
-            self._loads[cluster] = place_loads(kernels, timeline, room)
+            self._loads[cluster] = place_loads(kernels, timeline, room, self._made(cluster))
         return self._loads[cluster]
+
+    def _made(self, cluster: int) -> Ints:
+        """Return the step of a cluster from which on all is in DDR that each kernel reads there.
+
+        What another cluster makes is not waited for: it is there when the kernel may begin.
+        """
+        timeline = self.timelines[cluster]
+        place = {instance: k for k, instance in enumerate(timeline.order.tolist())}
+        after = [
+            max(
+                (place.get(one, k - 1) + 1 for one in self.instances.producers[instance]), default=0
+            )
+            for instance, k in place.items()
+        ]
+        return timeline.first_steps[after]
 
     def kernel_loads(self, place: int, cluster: int = 0) -> KernelLoads:
         """Return what a kernel fetches that may be a load, by its place in a cluster's order."""
@@ -493,12 +508,12 @@ def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
 def _load_entries(schedule: Schedule, cluster: int) -> Iterator[dict[str, Any]]:
     """Yield a schedule file's entries of the loads of a cluster, in order."""
     loads, order = schedule.loads(cluster), schedule.timelines[cluster].order
-    columns = loads.kernel, loads.step, loads.birth, loads.size, loads.address
-    for kernel, step, birth, size, address in np.column_stack(columns).tolist():
+    columns = loads.kernel, loads.step, loads.birth, loads.size, loads.address, loads.inputs
+    for kernel, step, birth, size, address, inputs in np.column_stack(columns).tolist():
         owner = order[kernel]
         yield {
             "kind": "load",
-            "tensor": "weights",
+            "tensor": "inputs" if inputs else "weights",
             "subgraph": int(schedule.instances.subgraph[owner]),
             "part": int(schedule.instances.part[owner]),
             "scope": Scope.GB.name,

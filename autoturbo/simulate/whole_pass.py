@@ -4,15 +4,15 @@ Between kernels, :mod:`autoturbo.simulate.kernels` needs nothing of one for the 
 ahead (:mod:`autoturbo.schedule.memory.loads`) do: here all kernels of a pass are issued in one run.
 The rules of engines are the same. Both directions of DDR share one bus: it takes the fetches and
 saves of the kernel that runs as they become ready, of several the first in the program, and while
-none is ready the next load, once the step has begun that it is born at and the load is passed to
-the cores whose bytes it takes. A load gives way at once and goes on later. A step begins when all
-layers before it have ended, or the kernel before.
+none is ready the next load of weights or of inputs, whichever is needed first, once the step has
+begun that it is born at and the load is passed to the cores whose bytes it takes. A load gives way
+at once and goes on later. A step begins when all layers before it have ended, or the kernel before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -45,6 +45,9 @@ from autoturbo.simulate.kernels import (
     own_share,
     rates_of,
 )
+
+QUEUES: Final = 2
+"""Of loads of a cluster: weights, and inputs."""
 
 
 class KernelRun(NamedTuple):
@@ -118,16 +121,20 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
     steps = [len(t.streams) + len(t.order) for t in schedule.timelines]
     step0 = np.cumsum([0, *steps])
     moved = np.concatenate(moves)
+    queued = [
+        (c, one.fetched & (one.inputs == queue))
+        for c, one in enumerate(loads) for queue in range(QUEUES)
+    ]  # fmt: skip
     plan = _Plan(
         first, where, amounts, rates,
         np.concatenate([step0[c] + t.first_steps for c, t in enumerate(schedule.timelines)]),
         np.concatenate([np.diff(t.rows) for t in schedule.timelines]),
         np.repeat(np.arange(len(steps)), np.diff(kernels)),
-        np.cumsum([0, *(np.count_nonzero(one.fetched) for one in loads)]),
-        np.concatenate([_fetches(one, first[kernels[c] :], one.fetched)
-                        for c, one in enumerate(loads)]),
-        np.concatenate([step0[c] + one.birth[one.fetched] for c, one in enumerate(loads)]),
-        np.concatenate([_waits(one, first[kernels[c] :]) for c, one in enumerate(loads)]),
+        np.cumsum([0, *(np.count_nonzero(which) for _, which in queued)]),
+        np.concatenate([_fetches(loads[c], first[kernels[c] :], which) for c, which in queued]),
+        np.concatenate([step0[c] + loads[c].birth[which] for c, which in queued]),
+        np.concatenate([_waits(loads[c], first[kernels[c] :], which) for c, which in queued]),
+        np.concatenate([np.flatnonzero(which) for _, which in queued]),
         np.concatenate([_fetches(one, first[kernels[c] :], ~one.fetched)
                         for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
@@ -197,14 +204,15 @@ def _fetches(loads: Loads, first: Ints, which: Flags) -> Ints:
     return np.asarray(first[loads.kernel[which]] + loads.instruction[which])
 
 
-def _waits(loads: Loads, first: Ints) -> Ints:
+def _waits(loads: Loads, first: Ints, which: Flags) -> Ints:
     """Return the instructions that have to be over before loads are fetched, -1 for none.
 
     Args:
         loads: Of a cluster.
         first: The first instruction of its kernels.
+        which: Of the loads.
     """
-    after = loads.after[loads.fetched]
+    after = loads.after[which]
     at = first[loads.kernel[after]] + loads.passed[after]
     return np.where(after < 0, -1, at)
 
@@ -259,10 +267,11 @@ class _Plan(NamedTuple):
         step: Of the movements before each kernel.
         layers: Of each kernel.
         cluster: Of each kernel.
-        queues: Where each cluster's loads begin, and one entry more.
-        queue: The instruction of each load, in the order in which they are fetched.
+        queues: Where each cluster's loads of weights and of inputs begin, and one entry more.
+        queue: The instruction of each load, of its kind in the order in which they are fetched.
         birth: The step from which each may be fetched.
         after: The instruction that has to be over by then; negative for none.
+        turn: Position among the loads of its cluster in the order in which they are needed.
         left_out: Fetches of what is there already.
         moves: Seconds of the movements before each kernel.
         bus: Those of them in which they have the bus.
@@ -280,6 +289,7 @@ class _Plan(NamedTuple):
     queue: Ints
     birth: Ints
     after: Ints
+    turn: Ints
     left_out: Ints
     moves: Floats
     bus: Floats
@@ -301,7 +311,7 @@ class _State(NamedTuple):
         over: When each cluster has ended its last kernel.
         bus: When its bus is free.
         busy: Seconds that its bus has been busy.
-        head: Its next load.
+        head: Its next load of weights, and of inputs.
         rest: Seconds that a load still takes, -1 before it begins.
         stretches: Instruction, begin and end of every stretch in which a bus serves a load.
         served: How many there are.
@@ -337,7 +347,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
         p: The pass.
         steps: Of all clusters.
     """
-    total, clusters, kernels = len(p.where), len(p.queues) - 1, len(p.cluster)
+    total, clusters, kernels = len(p.where), (len(p.queues) - 1) // QUEUES, len(p.cluster)
     is_load, issued = np.zeros((2, total), np.bool_)
     is_load[p.queue] = is_load[p.left_out] = issued[p.left_out] = True
     begin, end, done = np.zeros((3, total))
@@ -435,11 +445,11 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
         at, start = _next(p, s, kernel, body, nexts)
         engine = p.where[at, Column.ENGINE] if at >= 0 else DMA_IN
         if engine in (DMA_IN, DMA_OUT):
-            ready = _load_ready(p, s, cluster)
+            queue, ready = _next_load(p, s, cluster)
             # of two that are ready the first in the program goes first
-            first = ready == start and ready < np.inf and p.queue[s.head[cluster]] < at
+            first = ready == start and ready < np.inf and p.queue[s.head[queue]] < at
             if ready < start or first:
-                _serve(p, s, cluster, np.inf if first else start)
+                _serve(p, s, queue, np.inf if first else start)
                 continue
         if at < 0:
             return -1.0
@@ -488,12 +498,26 @@ def _next(p: _Plan, s: _State, kernel: int, body: float, nexts: Ints) -> tuple[i
 
 
 @borrowing
-def _load_ready(p: _Plan, s: _State, cluster: int) -> float:
-    """Return when the next load of a cluster may go on; infinite if none or not known yet."""
-    load = s.head[cluster]
-    if load == p.queues[cluster + 1]:
+def _next_load(p: _Plan, s: _State, cluster: int) -> tuple[int, float]:
+    """Return the queue of the load that a cluster's bus takes next, and when.
+
+    It takes the one that is ready first; of two that wait for it, the one that is needed first.
+    """
+    weights, inputs = QUEUES * cluster, QUEUES * cluster + 1
+    ready, other = _load_ready(p, s, weights), _load_ready(p, s, inputs)
+    both = ready == other < np.inf
+    if other < ready or (both and p.turn[s.head[inputs]] < p.turn[s.head[weights]]):
+        return inputs, other
+    return weights, ready
+
+
+@borrowing
+def _load_ready(p: _Plan, s: _State, queue: int) -> float:
+    """Return when the next load of a queue may go on; infinite if none or not known yet."""
+    load = s.head[queue]
+    if load == p.queues[queue + 1]:
         return float(np.inf)
-    ready = max(s.bus[cluster], s.step[p.birth[load]])
+    ready = max(s.bus[queue // QUEUES], s.step[p.birth[load]])
     before = p.after[load]
     if before >= 0:
         ready = max(ready, s.done[before] if s.issued[before] else np.inf)
@@ -503,14 +527,16 @@ def _load_ready(p: _Plan, s: _State, cluster: int) -> float:
 @borrowing
 def _serve_until(p: _Plan, s: _State, cluster: int, until: float) -> None:
     """Serve loads that can begin before the bus is asked for."""
-    while _load_ready(p, s, cluster) < until:
-        _serve(p, s, cluster, until)
+    queue, ready = _next_load(p, s, cluster)
+    while ready < until:
+        _serve(p, s, queue, until)
+        queue, ready = _next_load(p, s, cluster)
 
 
 @borrowing
-def _serve(p: _Plan, s: _State, cluster: int, until: float) -> None:
-    """Serve the next load of a cluster until it has come or has to give way."""
-    load, start = s.head[cluster], _load_ready(p, s, cluster)
+def _serve(p: _Plan, s: _State, queue: int, until: float) -> None:
+    """Serve the next load of a queue until it has come or has to give way."""
+    load, start, cluster = s.head[queue], _load_ready(p, s, queue), queue // QUEUES
     at = p.queue[load]
     length, latency = duration(DMA_IN, p.amounts[at], p.rates)
     if s.rest[load] < 0:
@@ -531,7 +557,7 @@ def _serve(p: _Plan, s: _State, cluster: int, until: float) -> None:
     s.served[0] = served + 1
     if all_of_it:
         s.issued[at] = True
-        s.head[cluster] = load + 1
+        s.head[queue] = load + 1
 
 
 @borrowing

@@ -69,7 +69,8 @@ class _Cluster:
             zip(loads.kernel.tolist(), loads.instruction.tolist(), strict=True)
         ):
             known = key[0] < len(self.timeline.order) and key not in seen
-            if not known or not _fetches(self._program(key[0]), key[1]):
+            inputs = bool(loads.inputs[load])
+            if not known or not _fetches(self._program(key[0]), key[1], inputs=inputs):
                 yield self.report("load", load, "is none that its kernel needs")
                 continue
             seen.add(key)
@@ -101,6 +102,18 @@ class _Cluster:
         if address < 0 or end > self.room.size:
             message = f"ends at {end} in GB, where loads have {self.room.size} bytes"
             yield self.report("capacity", load, message)
+        if loads.inputs[load] and birth < self._made(kernel):
+            yield self.report("lifetime", load, "is fetched before what it brings is made")
+
+    def _made(self, kernel: int) -> int:
+        """Return the step from which on DDR has what a kernel reads.
+
+        Kernels of other clusters have made it when the kernel may begin.
+        """
+        order = self.timeline.order.tolist()
+        makers = self.schedule.instances.producers[order[kernel]]
+        ends = (order.index(one) + 1 if one in order else kernel for one in makers)
+        return int(self.begins[max(ends, default=0)])
 
     def _kept(self, load: int, source: int) -> Iterator[Finding]:
         """Yield findings about a load that is not fetched, since another has brought its bytes."""
@@ -129,7 +142,8 @@ class _Cluster:
         loads, where = self.loads, program.where
         kernel, instruction = int(loads.kernel[load]), int(loads.instruction[load])
         layer, tile = where[instruction, [Column.LAYER, Column.TILE]]
-        passes = (where[:, Column.ROLE] == Role.PASS_WEIGHTS) & (where[:, Column.LAYER] == layer)
+        role = Role.PASS_INPUT if loads.inputs[load] else Role.PASS_WEIGHTS
+        passes = (where[:, Column.ROLE] == role) & (where[:, Column.LAYER] == layer)
         found = np.flatnonzero(passes & (where[:, Column.TILE] == tile))
         if len(found) != 1:
             return instruction, f"is passed to the cores {len(found)} times"
@@ -156,18 +170,21 @@ class _Cluster:
         for load, (one, two) in enumerate(itertools.pairwise(places)):
             if one >= two:
                 yield self.report("load", load + 1, "is fetched after one that is passed later")
-        fetched = np.flatnonzero(self.loads.fetched)
-        for at in (np.flatnonzero(np.diff(self.loads.birth[fetched]) < 0) + 1).tolist():
-            load = int(fetched[at])
-            yield self.report("lifetime", load, "is born before the load that is fetched first")
+        for inputs in (0, 1):
+            queue = np.flatnonzero(self.loads.fetched & (self.loads.inputs == inputs))
+            for load in queue[1:][np.diff(self.loads.birth[queue]) < 0].tolist():
+                yield self.report("lifetime", load, "is born before the load that is fetched first")
         for load in np.flatnonzero(self.loads.after >= np.arange(len(self.loads.after))).tolist():
             yield self.report("lifetime", load, "waits for a load that is passed later")
 
     def _overlaps(self) -> Iterator[Finding]:
         """Yield findings about loads whose bytes have other content in one of their steps."""
         timeline, loads = self.timeline, self.loads
-        fetched = [np.count_nonzero(_weights(self._program(k))) for k in range(len(self.begins))]
-        ahead = np.bincount(loads.kernel, minlength=len(fetched))
+        fetched = [
+            np.count_nonzero(_fetching(self._program(k), Role.FETCH_WEIGHTS))
+            for k in range(len(self.begins))
+        ]
+        ahead = np.bincount(loads.kernel[loads.inputs == 0], minlength=len(fetched))
         held = held_beside(timeline, self.room, rings_of(timeline, ahead >= fetched))
         columns = loads.birth, loads.until, loads.address, loads.address + loads.size
         birth, death, low, high = (np.concatenate(pair) for pair in zip(columns, held, strict=True))
@@ -187,14 +204,15 @@ class _Cluster:
                 yield self.report("overlap", pair[0], message)
 
 
-def _weights(program: Instructions) -> Flags:
-    """Return which instructions fetch weights."""
-    return np.asarray(program.where[:, Column.ROLE] == Role.FETCH_WEIGHTS)
+def _fetching(program: Instructions, role: Role) -> Flags:
+    """Return which instructions fetch weights, or inputs."""
+    return np.asarray(program.where[:, Column.ROLE] == role)
 
 
-def _fetches(program: Instructions, instruction: int) -> bool:
-    """Return whether an instruction fetches weights."""
-    return 0 <= instruction < len(program.where) and bool(_weights(program)[instruction])
+def _fetches(program: Instructions, instruction: int, *, inputs: bool) -> bool:
+    """Return whether an instruction fetches inputs, or weights."""
+    role = Role.FETCH_INPUT if inputs else Role.FETCH_WEIGHTS
+    return 0 <= instruction < len(program.where) and bool(_fetching(program, role)[instruction])
 
 
 def _meanwhile(program: Instructions, passed: int) -> int:

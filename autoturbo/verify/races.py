@@ -73,8 +73,9 @@ def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
     """Return what kernels read of loads that run over them, by instance, as :class:`Access`."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
     layer = loads.step - 1 - timeline.first_steps[loads.kernel]
+    role = np.where(loads.inputs > 0, 1 << Role.PASS_INPUT, 1 << Role.PASS_WEIGHTS)
     columns = (
-        layer, 1 << Role.PASS_WEIGHTS, Scope.GB, loads.address, loads.address + loads.size, 0, _LOAD
+        layer, role, Scope.GB, loads.address, loads.address + loads.size, 0, _LOAD
     )  # fmt: skip
     table = np.column_stack(np.broadcast_arrays(*columns))
     return {

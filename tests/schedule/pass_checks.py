@@ -87,16 +87,20 @@ def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...
     begins = timeline.rows[:-1] + np.arange(len(kernels))
     keys = zip(loads.kernel.tolist(), loads.instruction.tolist(), strict=True)
     passes = dict(zip(keys, loads.passed.tolist(), strict=True))
-    before = -np.inf
-    columns = loads.kernel, loads.instruction, loads.birth, loads.after, loads.kept
-    for kernel, instruction, birth, after, kept in np.column_stack(columns).tolist():
+    place = {instance: k for k, instance in enumerate(timeline.order.tolist())}
+    before = [-np.inf, -np.inf]
+    columns = loads.kernel, loads.instruction, loads.birth, loads.after, loads.kept, loads.inputs
+    for kernel, instruction, birth, after, kept, inputs in np.column_stack(columns).tolist():
         run = kernels[kernel]
         if kept >= 0:  # what has brought it came before it is passed
             source = kernels[loads.kernel[kept]]
             assert source.done[loads.instruction[kept]] <= run.issued[passes[kernel, instruction]]
             continue
-        assert run.issued[instruction] >= before - NEARLY
-        before = run.freed[instruction]
+        assert run.issued[instruction] >= before[inputs] - NEARLY
+        before[inputs] = run.freed[instruction]
+        if inputs:
+            makers = schedule.instances.producers[timeline.order[kernel]]
+            assert all(kernels[place[m]].end <= run.issued[instruction] + NEARLY for m in makers)
         if after >= 0:
             passed = kernels[loads.kernel[after]].done[loads.passed[after]]
             assert passed <= run.issued[instruction] + NEARLY

@@ -165,6 +165,51 @@ def test_instances_that_read_all_weights_share_them() -> None:
     assert simulate(shared).ddr_bytes < simulate(own).ddr_bytes
 
 
+def of_parts(order: str = "bfs") -> Schedule:
+    """Four convolutions, each in four parts of the samples, which pass DDR."""
+    scheduler = ModelScheduler(chain(*["conv"] * 4, shape=(16, 64, 56, 56)), STCP920, "float16")
+    parts = tuple(
+        SubGraphKnobs(layer.name, boundary="cut", dim=0, factor=4)
+        for layer in scheduler.context(4).layers
+    )
+    knobs = Knobs(max_layers=1, output_scope="DDR", instance_order=order, overrides=parts)
+    return build_schedule(scheduler, dataclasses.replace(knobs, fetch_ahead=1024))
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_inputs_come_early_once_they_are_made(order: str) -> None:
+    schedule = of_parts(order)
+    loads, weights = schedule.loads(), without_inputs(of_parts(order))
+    assert loads.inputs.sum() >= 8
+    assert check_memory(schedule) == ()
+    check_whole_pass(schedule)
+    early, late = simulate(schedule), simulate(weights)
+    assert early.latency < 0.99 * late.latency
+    assert early.bytes == late.bytes
+
+
+def without_inputs(schedule: Schedule) -> Schedule:
+    """The schedule with loads of weights alone."""
+    loads = schedule.loads()
+    kept = np.flatnonzero(loads.inputs == 0)
+    number = np.full(len(loads.inputs) + 1, -1)
+    number[kept] = np.arange(len(kept))
+    own = Loads(*(column[kept] for column in loads))
+    schedule._loads[0] = own._replace(after=number[own.after], kept=number[own.kept])
+    return schedule
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_inputs_that_come_before_they_are_made_are_found(at: int) -> None:
+    schedule = of_parts()
+    loads = schedule.loads()
+    load = int(np.flatnonzero(loads.inputs)[at])
+    birth = loads.birth.copy()
+    birth[load] = schedule._made(0)[loads.kernel[load]] - 1
+    schedule._loads[0] = loads._replace(birth=birth)
+    assert any(one.kind == "lifetime" for one in check_loads(schedule))
+
+
 def mutants() -> list[tuple[str, int]]:
     """Eleven kinds of mistakes, at five loads each."""
     kinds = (

@@ -1,6 +1,6 @@
-"""Loads that run over kernels: weight tiles that are in GB before their kernel begins.
+"""Loads that run over kernels: tiles of weights and inputs that are in GB before a kernel begins.
 
-A kernel fetches its weights through a ring of a few slots, which is empty at every boundary, so
+A kernel fetches what it reads through a ring of a few slots, which is empty at every boundary, so
 that the bus to DDR is idle while a kernel computes and the next one waits for it. A load is instead
 a buffer in GB that is born at an earlier step: from then on it may be fetched, and it lives until
 it is passed to the cores. Buffers of tensors come first; loads go round in what room they leave,
@@ -8,9 +8,10 @@ and one that takes the bytes of another waits until that is passed. Which step e
 decided here, in steps and not in seconds, so that it is the same whatever the rates of the target
 are; when a load is fetched, the bus decides (:mod:`autoturbo.simulate.whole_pass`).
 
-Loads are fetched in the order in which they are needed, so none is born before the one ahead of it.
-A load for which there is no room keeps to the ring of its kernel. Weights that several layers or
-instances read are fetched once and kept until the last time, as far as there is room.
+Weights are fetched in the order in which they are needed, so none is born before the one ahead of
+it; inputs are too, in a queue of their own, since they wait for the kernels that make them. A load
+for which there is no room keeps to the ring of its kernel. Weights that several layers or instances
+read are fetched once and kept until the last time, as far as there is room.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from autoturbo.schedule.place.bind import Scope
 
 
 class KernelLoads(NamedTuple):
-    """Weight tiles that a kernel fetches, in the order in which it passes them to the cores.
+    """Tiles that a kernel fetches, in the order in which it passes them to the cores.
 
     Attributes:
         instruction: That fetches the tile.
@@ -44,7 +45,9 @@ class KernelLoads(NamedTuple):
             begin, since what the layer needs may stand behind it.
         size: Bytes.
         content: Hash of which tile of its layer's weights it is, and once these are known
-            (:meth:`of`) of what it is: equal ones are the same bytes; 0 for a part of the weights.
+            (:meth:`of`) of what it is: equal ones are the same bytes; 0 for a part of the weights
+            and for inputs.
+        inputs: 1 for a tile of what other kernels have made or the model is given, 0 for weights.
     """
 
     instruction: Ints
@@ -53,6 +56,7 @@ class KernelLoads(NamedTuple):
     latest: Ints
     size: Ints
     content: Ints
+    inputs: Ints
 
     def of(self, weights: Ints) -> KernelLoads:
         """Return the loads of a kernel with these weights.
@@ -60,16 +64,18 @@ class KernelLoads(NamedTuple):
         Args:
             weights: Per layer, a hash of all its weights; 0 where it reads a part of them.
         """
-        own = weights[self.layer]
+        own = np.where(self.inputs > 0, 0, weights[self.layer])
         return self._replace(content=np.where(own != 0, own * 1_000_003 ^ self.content, 0))
 
 
-NO_KERNEL_LOADS = KernelLoads(*np.zeros((6, 0), np.int64))
+NO_KERNEL_LOADS = KernelLoads(*np.zeros((7, 0), np.int64))
 """Of a kernel that fetches for itself."""
 
 
 class Loads(NamedTuple):
-    """Loads of a pass with room in GB, in the order in which they are fetched.
+    """Loads of a pass with room in GB, in the order in which they are passed to the cores.
+
+    Weights are fetched in this order, and inputs are.
 
     Attributes:
         kernel: Place in the order of the kernel that needs it.
@@ -82,6 +88,7 @@ class Loads(NamedTuple):
         address: In GB.
         until: Step until which its bytes are kept, for loads of the same content.
         kept: The load that has brought its bytes already; -1 for one that is fetched.
+        inputs: As in :class:`KernelLoads`.
     """
 
     kernel: Ints
@@ -94,6 +101,7 @@ class Loads(NamedTuple):
     address: Ints
     until: Ints
     kept: Ints
+    inputs: Ints
 
     @property
     def fetched(self) -> Flags:
@@ -101,12 +109,12 @@ class Loads(NamedTuple):
         return np.asarray(self.kept < 0)
 
 
-NO_LOADS = Loads(*np.zeros((10, 0), np.int64))
+NO_LOADS = Loads(*np.zeros((11, 0), np.int64))
 """Of a pass whose kernels all fetch for themselves."""
 
 
 def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoads:
-    """Return the weight tiles of a kernel that may be fetched before it.
+    """Return the tiles of a kernel that may be fetched before it.
 
     Recurrences read their weights again and again through the ring.
 
@@ -119,16 +127,38 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
     role, layer = program.where[:, Column.ROLE], program.where[:, Column.LAYER]
     fetched = np.flatnonzero(role == Role.FETCH_WEIGHTS)
     passed = np.flatnonzero(role == Role.PASS_WEIGHTS)
-    if not len(fetched) or len(fetched) != len(passed) or stages[:, Stage.SEQUENCE].any():
+    if len(fetched) != len(passed):  # they stay where they are
+        fetched = passed = fetched[:0]
+    early, early_passed = _inputs_passed_once(program)
+    if not len(fetched) + len(early) or stages[:, Stage.SEQUENCE].any():
         return NO_KERNEL_LOADS
+    inputs = np.repeat([0, 1], [len(fetched), len(early)])
+    fetched, passed = np.append(fetched, early), np.append(passed, early_passed)
+    order = np.argsort(passed, kind="stable")
+    fetched, passed, inputs = fetched[order], passed[order], inputs[order]
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
     meanwhile = layer[computes[np.searchsorted(computes, passed)]]
     size = np.ceil(program.amounts[fetched, Amount.DDR] * stored).astype(np.int64)
     own = layer[fetched]
     return KernelLoads(
         fetched, passed, own, np.minimum(meanwhile, own), size,
-        _contents(kernel, own, program.where[fetched, Column.TILE]),
+        np.where(inputs > 0, 0, _contents(kernel, own, program.where[fetched, Column.TILE])),
+        inputs,
     )  # fmt: skip
+
+
+def _inputs_passed_once(program: Instructions) -> tuple[Ints, Ints]:
+    """Return the instructions that fetch tiles of inputs, and those that pass them to the cores.
+
+    Tiles that are passed several times stay in the ring of their kernel from one to the next.
+    """
+    role = program.where[:, Column.ROLE]
+    passes = np.flatnonzero(role == Role.PASS_INPUT)
+    after = program.where[passes, Column.AFTER :]
+    one, column = np.nonzero((after >= 0) & (role[after] == Role.FETCH_INPUT))
+    fetched = after[one, column]
+    once = np.bincount(fetched, minlength=len(role))[fetched] == 1
+    return fetched[once], passes[one[once]]
 
 
 def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
@@ -169,36 +199,39 @@ class LoadRoom(NamedTuple):
         return LoadRoom(zones.gb + zones.gb_staging - streams, zones.gb)
 
 
-def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRoom) -> Loads:
+def place_loads(
+    kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRoom, made: Ints
+) -> Loads:
     """Return the loads that have room in GB, each born as early as it can be.
 
     Args:
         kernels: Loads of the kernels in order.
         timeline: Of the kernels, with its tensors placed.
         room: In GB.
+        made: Step from which on all is in DDR that each kernel reads there; inputs that are not
+            there before the kernel begins are no loads.
     """
     rows, begins = timeline.rows, timeline.first_steps
-    counts = [len(one.instruction) for one in kernels]
-    if not sum(counts):
+    kernel = np.repeat(np.arange(len(kernels)), [len(one.instruction) for one in kernels])
+    known = np.concatenate([np.stack(one) for one in kernels], axis=1)
+    early = (known[-1] == 0) | (made < begins)[kernel]
+    kernel = kernel[early]
+    instruction, passed, layer, latest, size, content, inputs = known[:, early]
+    if not len(kernel):
         return NO_LOADS
-    kernel = np.repeat(np.arange(len(kernels)), counts)
-    instruction, passed, layer, latest, size, content = (
-        np.concatenate([c for c, n in zip(column, counts, strict=True) if n])
-        for column in zip(*kernels, strict=True)
-    )
     step, latest = begins[kernel] + 1 + layer, begins[kernel] + 1 + latest
+    first = np.maximum(step - timeline.ahead[kernel], np.where(inputs > 0, made[kernel], 0))
     wanted = np.stack((
-        step, latest, -(-size // ALIGNMENT) * ALIGNMENT, timeline.ahead[kernel],
-        _next_alike(content, size),
+        step, latest, -(-size // ALIGNMENT) * ALIGNMENT, first, _next_alike(content, size), inputs
     ))  # fmt: skip
-    rings = rings_of(timeline, np.asarray(counts) > 0)
+    steps = np.arange(int(rows[-1]) + len(kernels) + 1)
+    passed_before = np.searchsorted(np.maximum.accumulate(step), steps)
+    rings = rings_of(timeline, np.bincount(kernel, inputs == 0, len(kernels)) > 0)
     while True:
         beside = held_beside(timeline, room, rings)
         begun, ended, low, high = np.pad(beside, ((0, 0), (0, len(step))))
         held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]))
-        birth, after, address, until, kept = _place(
-            wanted, held, room.size, int(rows[-1]) + len(kernels)
-        )
+        birth, after, address, until, kept = _place(wanted, held, room.size, passed_before)
         more = rings.copy()
         more[kernel[address < 0]] = True  # these fetch through the ring, whose zone they need
         if (more == rings).all():
@@ -207,7 +240,8 @@ def place_loads(kernels: Sequence[KernelLoads], timeline: Timeline, room: LoadRo
     placed = np.flatnonzero(address >= 0)
     number = np.append(np.cumsum(address >= 0) - 1, -1)  # among those that have room
     columns = (
-        kernel, instruction, passed, step, birth, number[after], size, address, until, number[kept]
+        kernel, instruction, passed, step, birth, number[after], size, address, until,
+        number[kept], inputs,
     )  # fmt: skip
     return Loads(*(column[placed] for column in columns))
 
@@ -291,7 +325,9 @@ class _Held(NamedTuple):
 
 
 @njit(cache=True)
-def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _place(
+    wanted: Ints, held: _Held, room: int, passed: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """Return where loads lie and when, the last five columns of :class:`Loads` but their bytes.
 
     Loads go round in what tensors leave: each takes the next bytes behind the load before it, which
@@ -301,23 +337,22 @@ def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints
     One that is read again lies still until the last time, as far as :data:`KEPT_SHARE` allows.
 
     Args:
-        wanted: Step, latest birth, bytes, steps ahead and next load of the same content of each
-            load, in order, ``(5, loads)``.
+        wanted: Step, latest birth, bytes, first birth, next load of the same content and queue of
+            each load, in order, ``(6, loads)``.
         held: What lies in GB; loads that are kept are added.
         room: Bytes for all of it.
-        steps: Of the pass.
+        passed: Loads of the steps before each step.
     """
     loads = wanted.shape[1]
     birth, after, address, kept = np.full((4, loads), -1)
     until = wanted[0].copy()
-    passed = np.searchsorted(wanted[0], np.arange(steps + 1))  # loads of the steps before each
-    dies = np.zeros(steps + 1, np.bool_)
+    dies = np.zeros(len(passed), np.bool_)
     dies[held.death[: held.filled[0]]] = True
-    behind, earliest, spare = 0, 0, room // KEPT_SHARE
+    behind, earliest, spare = 0, np.zeros(2, np.int64), room // KEPT_SHARE
     for load in range(loads):
         if kept[load] >= 0:
             continue
-        step, begin, size, ahead, _ = wanted[:, load]
+        step, begin, size, first, _, queue = wanted[:, load]
         last = _last_alike(wanted[4], load) if size <= spare else load
         death = wanted[0, last]
         start = behind if last == load else 0
@@ -327,7 +362,7 @@ def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints
             at = _next_gap(held, start, begin, death, size, room)
         if at < 0:
             continue
-        limit = max(min(step - ahead, begin), earliest)
+        limit = max(min(first, begin), earliest[queue])
         waits = _last_over(wanted, address, load, at, size)
         while begin > limit:
             if dies[begin - 1]:
@@ -338,7 +373,7 @@ def _place(wanted: Ints, held: _Held, room: int, steps: int) -> tuple[Ints, Ints
                 at, waits = other, later
             begin -= 1
         birth[load], after[load], address[load], until[load] = begin, waits, at, death
-        earliest = begin
+        earliest[queue] = begin
         if last == load:
             behind = at + size
             continue
