@@ -17,7 +17,7 @@ from typing import Any, Final
 from autoturbo.graph.layers import layers_of
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.chip_part import ChipPart, extents_of
-from autoturbo.schedule.knobs import AUTO, SAMPLES, Knobs, Value
+from autoturbo.schedule.knobs import AUTO, FAR, SAMPLES, Knobs, Value, fitting
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
@@ -146,13 +146,24 @@ class _Fit:
 
     def fuller(self, values: dict[str, Value]) -> dict[str, Value]:
         """Return a setting with all of what it may have more of at next to no loss."""
-        least = self.seconds(values)
+        least = self.with_loads(values)
         for name, value in tuple(values.items()):
             if name in self.smaller:
                 more = {n: v for n, v in values.items() if n != name}
                 gain = self.constants.gain_of(ChipPart.of(_knobs({name: value})))
-                values = more if self.seconds(more) <= least * (1.0 + gain) else values
+                values = more if self.with_loads(more) <= least * (1.0 + gain) else values
         return values
+
+    def with_loads(self, values: dict[str, Value]) -> float:
+        """Return the seconds of a setting, with loads that run ahead where that is faster.
+
+        Past GB there are none: a search would miss them there.
+        """
+        target = self.evaluator.model_scheduler.target
+        ahead = fitting(Knobs(fetch_ahead=FAR), target).fetch_ahead
+        past = values.get("used_gb_kib", AUTO) != AUTO
+        tried = [values] if past else [values, {**values, "fetch_ahead": ahead}]
+        return min(map(self.seconds, tried))
 
 
 def _knobs(values: dict[str, Any]) -> Knobs:
