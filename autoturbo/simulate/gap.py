@@ -20,6 +20,7 @@ from autoturbo.hardware.target import timed_value
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs.kinds import FAR
+from autoturbo.schedule.memory.loads import COPY
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Measurement
@@ -103,10 +104,11 @@ def idle_ddr_seconds(schedule: Schedule, memory: KernelMemory | None = None) -> 
     kernels = [one for one in pass_intervals(schedule, memory) if one.cluster == 0]
     starts = _step_starts(kernels, schedule.timelines[0].first_steps)
     passed = np.asarray([
-        kernels[k].done[i] for k, i in zip(loads.kernel, loads.passed, strict=True)
+        kernels[k].body if i == COPY else kernels[k].done[i]
+        for k, i in zip(loads.kernel, loads.passed, strict=True)
     ])  # fmt: skip
     waiting = []
-    for load in np.flatnonzero(loads.fetched).tolist():
+    for load in np.flatnonzero(loads.fetched & (loads.inputs == 0)).tolist():
         after, kernel = loads.after[load], kernels[int(loads.kernel[load])]
         free = 0.0 if after < 0 else float(passed[after])
         begin = max(float(starts[int(loads.birth[load])]), free)

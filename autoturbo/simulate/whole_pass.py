@@ -31,7 +31,8 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.memory.loads import Loads
+from autoturbo.schedule.memory.loads import COPY, Loads
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.dram import Memory
 from autoturbo.simulate.kernels import (
@@ -62,6 +63,7 @@ class KernelRun(NamedTuple):
         issued: Per instruction its begin.
         freed: When its engine is free again.
         done: When what waits for it may begin.
+        copied: Begin and end of the fetch of what is copied before it, where that is a load.
     """
 
     begin: float
@@ -72,6 +74,7 @@ class KernelRun(NamedTuple):
     issued: Floats
     freed: Floats
     done: Floats
+    copied: tuple[float, float] | None
 
 
 class PassRun(NamedTuple):
@@ -115,8 +118,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         for kernel in range(len(schedule.timelines[cluster].order))
     ]
     first = np.cumsum([0, *(len(program.where) for program in programs)])
-    where = np.concatenate([program.where for program in programs])
-    amounts = np.concatenate([program.amounts for program in programs])
+    where, amounts = _instructions(schedule, programs, rates)
     kernels = np.cumsum([0, *(len(timeline.order) for timeline in schedule.timelines)])
     steps = [len(t.streams) + len(t.order) for t in schedule.timelines]
     step0 = np.cumsum([0, *steps])
@@ -125,19 +127,24 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         (c, one.fetched & (one.inputs == queue))
         for c, one in enumerate(loads) for queue in range(QUEUES)
     ]  # fmt: skip
+    queue = np.concatenate([_fetches(loads[c], first, kernels[c], which) for c, which in queued])
+    copy = np.full(kernels[-1], -1)
+    copies = np.flatnonzero(queue >= first[-1])
+    copy[_kernel_of(queue[copies], first)] = copies
     plan = _Plan(
         first, where, amounts, rates,
         np.concatenate([step0[c] + t.first_steps for c, t in enumerate(schedule.timelines)]),
         np.concatenate([np.diff(t.rows) for t in schedule.timelines]),
         np.repeat(np.arange(len(steps)), np.diff(kernels)),
         np.cumsum([0, *(np.count_nonzero(which) for _, which in queued)]),
-        np.concatenate([_fetches(loads[c], first[kernels[c] :], which) for c, which in queued]),
+        queue,
         np.concatenate([step0[c] + loads[c].birth[which] for c, which in queued]),
-        np.concatenate([_waits(loads[c], first[kernels[c] :], which) for c, which in queued]),
+        np.concatenate([_waits(loads[c], first, kernels[c], which) for c, which in queued]),
         np.concatenate([np.flatnonzero(which) for _, which in queued]),
-        np.concatenate([_fetches(one, first[kernels[c] :], ~one.fetched)
+        np.concatenate([_fetches(one, first, kernels[c], ~one.fetched)
                         for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
+        moved[:, 0] - moved[:, 1] - rates[Rate.DMA_LATENCY] * (moved[:, 1] > 0), copy,
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
     )  # fmt: skip
     state = _beginning(plan, int(step0[-1]))
@@ -172,14 +179,49 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
         begin, body, work, end = s.times[kernel].tolist()
         span = slice(p.first[kernel], p.first[kernel + 1])
         times = s.begin[span], s.end[span], s.done[span]
-        runs.append(KernelRun(begin, body, work, end, programs[kernel], *times))
+        early = p.queue[p.copy[kernel]] if p.copy[kernel] >= 0 else None
+        copied = None if early is None else (float(s.begin[early]), float(s.done[early]))
+        runs.append(KernelRun(begin, body, work, end, programs[kernel], *times, copied))
     left_out = p.left_out[p.cluster[_kernel_of(p.left_out, p.first)] == cluster]
     return PassRun(tuple(runs), totals, _sums(p.amounts[left_out], p.rates))
 
 
+def _instructions(
+    schedule: Schedule, programs: Sequence[Instructions], rates: Floats
+) -> tuple[Ints, Floats]:
+    """Return all instructions, behind them two for what is copied from DDR before each kernel.
+
+    The first of the two fetches it and the second passes it to the cores, where it is a load.
+    """
+    copied = np.concatenate([t.copied[:, Scope.DDR] for t in schedule.timelines])
+    where = np.full((2 * len(copied), programs[0].where.shape[1]), -1)
+    where[:, Column.ENGINE] = np.tile([DMA_IN, TRANSFER], len(copied))
+    amounts = np.zeros((len(where), programs[0].amounts.shape[1]))
+    amounts[::2, Amount.DDR] = copied / rates[Rate.STORED]
+    return (
+        np.concatenate([*(program.where for program in programs), where]),
+        np.concatenate([*(program.amounts for program in programs), amounts]),
+    )
+
+
 def _kernel_of(instructions: Ints | Floats, first: Ints) -> Ints:
     """Return the kernels that instructions are of; ``first`` is the first of each."""
-    return np.asarray(np.searchsorted(first, instructions, side="right") - 1)
+    known = np.searchsorted(first, instructions, side="right") - 1
+    copies = (np.asarray(instructions, np.int64) - first[-1]) // 2
+    return np.where(copies < 0, known, copies)
+
+
+def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> Ints:
+    """Return the positions of kernels' instructions among all of a pass.
+
+    Args:
+        kernel: Of each.
+        instruction: Of that kernel, or :data:`.loads.COPY`.
+        first: The first instruction of each kernel.
+        passes: Whether what passes a copy to the cores is meant, not what fetches it.
+    """
+    copies = first[-1] + 2 * kernel + passes
+    return np.where(instruction == COPY, copies, first[kernel] + instruction)
 
 
 def _sums(amounts: Floats, rates: Floats) -> Floats:
@@ -193,27 +235,29 @@ def _sums(amounts: Floats, rates: Floats) -> Floats:
     return found
 
 
-def _fetches(loads: Loads, first: Ints, which: Flags) -> Ints:
+def _fetches(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that fetch some of a cluster's loads.
 
     Args:
         loads: Of the cluster.
-        first: The first instruction of its kernels.
+        first: The first instruction of all kernels.
+        begin: The first of its kernels.
         which: Of the loads.
     """
-    return np.asarray(first[loads.kernel[which]] + loads.instruction[which])
+    return _position(begin + loads.kernel[which], loads.instruction[which], first, passes=False)
 
 
-def _waits(loads: Loads, first: Ints, which: Flags) -> Ints:
+def _waits(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that have to be over before loads are fetched, -1 for none.
 
     Args:
         loads: Of a cluster.
-        first: The first instruction of its kernels.
+        first: The first instruction of all kernels.
+        begin: The first of its kernels.
         which: Of the loads.
     """
     after = loads.after[which]
-    at = first[loads.kernel[after]] + loads.passed[after]
+    at = _position(begin + loads.kernel[after], loads.passed[after], first, passes=True)
     return np.where(after < 0, -1, at)
 
 
@@ -275,6 +319,8 @@ class _Plan(NamedTuple):
         left_out: Fetches of what is there already.
         moves: Seconds of the movements before each kernel.
         bus: Those of them in which they have the bus.
+        passing: Seconds that they take where what they bring from DDR is there already.
+        copy: The load that brings it; -1 where the movements do.
         overheads: Seconds of a launch, a barrier and a ramp.
     """
 
@@ -293,6 +339,8 @@ class _Plan(NamedTuple):
     left_out: Ints
     moves: Floats
     bus: Floats
+    passing: Floats
+    copy: Ints
     overheads: Floats
 
 
@@ -350,6 +398,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
     total, clusters, kernels = len(p.where), (len(p.queues) - 1) // QUEUES, len(p.cluster)
     is_load, issued = np.zeros((2, total), np.bool_)
     is_load[p.queue] = is_load[p.left_out] = issued[p.left_out] = True
+    is_load[p.first[-1] :] = True  # copies
     begin, end, done = np.zeros((3, total))
     free, completed, waits = np.zeros((3, clusters, len(ENGINES)))
     over, bus, busy = np.zeros((3, clusters))
@@ -386,7 +435,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
         busy_before = s.busy[cluster] - max(s.bus[cluster] - before, 0.0)
         s.moved[:] = 0.0
         body = _move(p, s, kernel, began)
-        work_end = _run(p, s, kernel, body)
+        work_end = _run(p, s, kernel, body) if body >= 0 else -1.0
         if work_end < 0:
             return False
         _serve_until(p, s, cluster, work_end)
@@ -411,18 +460,29 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
 def _move(p: _Plan, s: _State, kernel: int, now: float) -> float:
     """Run the movements before a kernel and launch it; return when its body begins.
 
-    Loads are served until the movements ask for the bus.
+    Loads are served until the movements ask for the bus, or until what they bring has come.
 
     Returns:
-        Seconds.
+        Seconds; -1 if what they wait for never comes.
     """
-    cluster = p.cluster[kernel]
-    if p.bus[kernel] > 0:
+    cluster, moving = p.cluster[kernel], p.moves[kernel]
+    if p.copy[kernel] >= 0:
+        copy = p.queue[p.copy[kernel]]
+        while not s.issued[copy]:
+            queue, ready = _next_load(p, s, cluster)
+            if ready == np.inf:
+                return -1.0
+            _serve(p, s, queue, np.inf)
+        now, moving = max(now, s.done[copy]), p.passing[kernel]
+    elif p.bus[kernel] > 0:
         _serve_until(p, s, cluster, now)
         now = max(s.bus[cluster], now)
         s.bus[cluster] = now + p.bus[kernel]
         s.busy[cluster] += p.bus[kernel]
-    body = now + p.moves[kernel] + p.overheads[0]
+    body = now + moving + p.overheads[0]
+    if p.copy[kernel] >= 0:
+        at = p.queue[p.copy[kernel]] + 1  # which passes it
+        s.issued[at], s.done[at] = True, body
     s.step[p.step[kernel] + 1] = body
     return float(body)
 

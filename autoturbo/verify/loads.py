@@ -23,7 +23,8 @@ from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.loads import LoadRoom, held_beside, rings_of
+from autoturbo.schedule.memory.loads import COPY, LoadRoom, held_beside, rings_of
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding, instance_name
 from autoturbo.verify.races import meeting_pairs
@@ -69,12 +70,12 @@ class _Cluster:
             zip(loads.kernel.tolist(), loads.instruction.tolist(), strict=True)
         ):
             known = key[0] < len(self.timeline.order) and key not in seen
-            inputs = bool(loads.inputs[load])
-            if not known or not _fetches(self._program(key[0]), key[1], inputs=inputs):
+            if not known or not self._fetches(load):
                 yield self.report("load", load, "is none that its kernel needs")
                 continue
             seen.add(key)
-            passed, message = self._needed(self._program(key[0]), load)
+            copies = key[1] == COPY
+            passed, message = self._copied(load) if copies else self._needed(load)
             places.append((key[0], passed))
             if message:
                 yield self.report("load", load, message)
@@ -91,7 +92,9 @@ class _Cluster:
         """Yield findings about when a load is born, and where it lies."""
         loads, kernel = self.loads, int(self.loads.kernel[load])
         birth, step, address = (int(c[load]) for c in (loads.birth, loads.step, loads.address))
-        latest = self.begins[kernel] + 1 + _meanwhile(self._program(kernel), passed)
+        latest = int(self.begins[kernel])
+        if passed != COPY:
+            latest += 1 + _meanwhile(self._program(kernel), passed)
         if not 0 <= birth <= min(latest, step):
             yield self.report("lifetime", load, f"is born in step {birth}, after {latest}")
         if step - birth > max(self.timeline.ahead[kernel], step - latest):
@@ -137,10 +140,34 @@ class _Cluster:
         known = self.schedule.kernel_loads(kernel, self.cluster)
         return int(known.content[known.instruction == self.loads.instruction[load]].sum())
 
-    def _needed(self, program: Instructions, load: int) -> tuple[int, str]:
+    def _fetches(self, load: int) -> bool:
+        """Return whether a load brings what its kernel reads: inputs, weights or a copy."""
+        loads, kernel = self.loads, int(self.loads.kernel[load])
+        instruction = int(loads.instruction[load])
+        if instruction == COPY:
+            return bool(loads.inputs[load] and self.timeline.copied[kernel, Scope.DDR])
+        role = Role.FETCH_INPUT if loads.inputs[load] else Role.FETCH_WEIGHTS
+        program = self._program(kernel)
+        return 0 <= instruction < len(program.where) and bool(_fetching(program, role)[instruction])
+
+    def _copied(self, load: int) -> tuple[int, str]:
+        """Return that a load is passed by a copy before its kernel, and what is wrong with it."""
+        loads, kernel = self.loads, int(self.loads.kernel[load])
+        size, need = int(self.timeline.copied[kernel, Scope.DDR]), int(self.begins[kernel])
+        wrong = ""
+        if loads.size[load] != size:
+            wrong = f"has {loads.size[load]} bytes, {size} are copied"
+        elif loads.step[load] != need:
+            wrong = f"lives until step {loads.step[load]}, it is needed in step {need}"
+        elif loads.passed[load] != COPY:
+            wrong = f"is said to be passed by {loads.passed[load]}, it is copied"
+        return COPY, wrong
+
+    def _needed(self, load: int) -> tuple[int, str]:
         """Return the instruction that passes a load to the cores, and what is wrong with it."""
-        loads, where = self.loads, program.where
-        kernel, instruction = int(loads.kernel[load]), int(loads.instruction[load])
+        loads, kernel = self.loads, int(self.loads.kernel[load])
+        program, instruction = self._program(kernel), int(loads.instruction[load])
+        where = program.where
         layer, tile = where[instruction, [Column.LAYER, Column.TILE]]
         role = Role.PASS_INPUT if loads.inputs[load] else Role.PASS_WEIGHTS
         passes = (where[:, Column.ROLE] == role) & (where[:, Column.LAYER] == layer)
@@ -207,12 +234,6 @@ class _Cluster:
 def _fetching(program: Instructions, role: Role) -> Flags:
     """Return which instructions fetch weights, or inputs."""
     return np.asarray(program.where[:, Column.ROLE] == role)
-
-
-def _fetches(program: Instructions, instruction: int, *, inputs: bool) -> bool:
-    """Return whether an instruction fetches inputs, or weights."""
-    role = Role.FETCH_INPUT if inputs else Role.FETCH_WEIGHTS
-    return 0 <= instruction < len(program.where) and bool(_fetching(program, role)[instruction])
 
 
 def _meanwhile(program: Instructions, passed: int) -> int:

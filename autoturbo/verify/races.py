@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Role
+from autoturbo.schedule.memory.loads import COPY
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
@@ -78,8 +79,9 @@ def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
         layer, role, Scope.GB, loads.address, loads.address + loads.size, 0, _LOAD
     )  # fmt: skip
     table = np.column_stack(np.broadcast_arrays(*columns))
+    passed = loads.passed != COPY  # which is over when the kernel begins
     return {
-        int(timeline.order[kernel]): table[loads.kernel == kernel]
+        int(timeline.order[kernel]): table[passed & (loads.kernel == kernel)]
         for kernel in np.unique(loads.kernel)
     }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Amount
+from autoturbo.schedule.memory.loads import COPY
 from autoturbo.simulate.dram import Memory
 from autoturbo.simulate.kernels import Rate, durations, rates_of
 from autoturbo.simulate.sequence import simulate, whole_passes
@@ -92,27 +93,34 @@ def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...
     columns = loads.kernel, loads.instruction, loads.birth, loads.after, loads.kept, loads.inputs
     for kernel, instruction, birth, after, kept, inputs in np.column_stack(columns).tolist():
         run = kernels[kernel]
+        if instruction == COPY:
+            assert run.copied is not None
+            issued, done = run.copied
+            assert done <= run.body + NEARLY
+            freed = issued
+        else:
+            issued, freed = run.issued[instruction], run.freed[instruction]
         if kept >= 0:  # what has brought it came before it is passed
             source = kernels[loads.kernel[kept]]
             assert source.done[loads.instruction[kept]] <= run.issued[passes[kernel, instruction]]
             continue
-        assert run.issued[instruction] >= before[inputs] - NEARLY
-        before[inputs] = run.freed[instruction]
+        assert issued >= before[inputs] - NEARLY
+        before[inputs] = freed
         if inputs:
             makers = schedule.instances.producers[timeline.order[kernel]]
-            assert all(kernels[place[m]].end <= run.issued[instruction] + NEARLY for m in makers)
+            assert all(kernels[place[m]].end <= issued + NEARLY for m in makers)
         if after >= 0:
-            passed = kernels[loads.kernel[after]].done[loads.passed[after]]
-            assert passed <= run.issued[instruction] + NEARLY
+            other, at = kernels[loads.kernel[after]], loads.passed[after]
+            assert (other.body if at == COPY else other.done[at]) <= issued + NEARLY
         born_in = int(np.searchsorted(begins, birth, side="right")) - 1
         other, layer = kernels[born_in], birth - begins[born_in] - 1
-        own = [i for k, i in zip(loads.kernel, loads.instruction, strict=True) if k == born_in]
+        own = loads.instruction[(loads.kernel == born_in) & (loads.instruction != COPY)]
         earlier = other.program.where[:, Column.LAYER] < layer
         earlier[own] = False
         ended = max(other.done[earlier].max(initial=-np.inf), other.body if layer >= 0 else 0.0)
         if born_in and layer < 0:
             ended = max(ended, kernels[born_in - 1].end)
-        assert run.issued[instruction] >= ended - NEARLY
+        assert issued >= ended - NEARLY
 
 
 def _check_ends(schedule: Schedule, kernels: tuple[KernelRun, ...]) -> None:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.loads import KEPT_SHARE, LoadRoom, Loads
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, fitting
+from autoturbo.schedule.memory.loads import COPY, KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.verify.loads import check_loads
 from autoturbo.verify.memory import check_memory
 from tests.schedule.pass_checks import check_whole_pass
-from tests.schedule.schedule_samples import STCP920, Net, chain
+from tests.schedule.schedule_samples import STCP920, Net, chain, networks, settings_of, targets
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -199,15 +201,45 @@ def without_inputs(schedule: Schedule) -> Schedule:
     return schedule
 
 
-@pytest.mark.parametrize("at", range(8))
-def test_inputs_that_come_before_they_are_made_are_found(at: int) -> None:
+@given(networks(), targets(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_loads_of_random_settings_keep_all_rules(
+    graph: Graph, target: Target, data: st.DataObject
+) -> None:
+    scheduler = ModelScheduler(graph, target, "float16")
+    names = [layer.name for layer in scheduler.context(1).layers]
+    knobs = data.draw(settings_of(names, on=target))
+    knobs = fitting(dataclasses.replace(knobs, fetch_ahead=1024), target)
+    try:
+        schedule = build_schedule(scheduler, knobs)
+    except KnobsError:
+        return
+    loads = [schedule.loads(cluster) for cluster in range(len(schedule.timelines))]
+    event(f"inputs: {any(one.inputs.any() for one in loads)}")
+    event(f"copies: {any((one.instruction == COPY).any() for one in loads)}")
+    assert check_memory(schedule) == ()
+    if any(len(one.step) for one in loads):
+        check_whole_pass(schedule)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("share", range(3))
+@pytest.mark.parametrize(
+    "kind",
+    ["early", "later", "longer", "shorter", "larger", "smaller", "askew", "foreign", "gone"],
+)
+def test_every_mistake_with_inputs_is_found(kind: str, share: int, *, copies: bool) -> None:
     schedule = of_parts()
     loads = schedule.loads()
-    load = int(np.flatnonzero(loads.inputs)[at])
-    birth = loads.birth.copy()
-    birth[load] = schedule._made(0)[loads.kernel[load]] - 1
-    schedule._loads[0] = loads._replace(birth=birth)
-    assert any(one.kind == "lifetime" for one in check_loads(schedule))
+    of_kind = np.flatnonzero(loads.inputs & ((loads.instruction == COPY) == copies))
+    at = int(of_kind[share * (len(of_kind) - 1) // 2])
+    if kind == "early":  # before it is made
+        birth = loads.birth.copy()
+        birth[at] = schedule._made(0)[loads.kernel[at]] - 1
+        schedule._loads[0] = loads._replace(birth=birth)
+    else:
+        schedule._loads[0] = mutated(loads, kind, at)
+    assert check_loads(schedule)
 
 
 def mutants() -> list[tuple[str, int]]:

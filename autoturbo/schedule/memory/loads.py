@@ -17,7 +17,7 @@ read are fetched once and kept until the last time, as far as there is room.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -79,8 +79,8 @@ class Loads(NamedTuple):
 
     Attributes:
         kernel: Place in the order of the kernel that needs it.
-        instruction: Of that kernel, which fetches it.
-        passed: Of that kernel, which passes it to the cores.
+        instruction: Of that kernel, which fetches it; :data:`COPY` for what is copied before it.
+        passed: Of that kernel, which passes it to the cores; :data:`COPY` where that is the copy.
         step: Of the layer that needs it; the last at which it lives.
         birth: Step from which on it may be fetched.
         after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
@@ -108,6 +108,9 @@ class Loads(NamedTuple):
         """Return which are fetched."""
         return np.asarray(self.kept < 0)
 
+
+COPY: Final = -1
+"""In place of an instruction: what is copied from DDR to LB before a kernel begins, all of it."""
 
 NO_LOADS = Loads(*np.zeros((11, 0), np.int64))
 """Of a pass whose kernels all fetch for themselves."""
@@ -212,6 +215,7 @@ def place_loads(
             there before the kernel begins are no loads.
     """
     rows, begins = timeline.rows, timeline.first_steps
+    kernels = [_with_copy(one, timeline, k) for k, one in enumerate(kernels)]
     kernel = np.repeat(np.arange(len(kernels)), [len(one.instruction) for one in kernels])
     known = np.concatenate([np.stack(one) for one in kernels], axis=1)
     early = (known[-1] == 0) | (made < begins)[kernel]
@@ -233,7 +237,8 @@ def place_loads(
         held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]))
         birth, after, address, until, kept = _place(wanted, held, room.size, passed_before)
         more = rings.copy()
-        more[kernel[address < 0]] = True  # these fetch through the ring, whose zone they need
+        ringed = (address < 0) & (instruction != COPY)
+        more[kernel[ringed]] = True  # these fetch through the ring, whose zone they need
         if (more == rings).all():
             break
         rings = more
@@ -244,6 +249,15 @@ def place_loads(
         number[kept], inputs,
     )  # fmt: skip
     return Loads(*(column[placed] for column in columns))
+
+
+def _with_copy(loads: KernelLoads, timeline: Timeline, kernel: int) -> KernelLoads:
+    """Return the loads of a kernel behind what is copied from DDR before it, if anything is."""
+    size = int(timeline.copied[kernel, Scope.DDR])
+    if not size or not timeline.ahead[kernel]:
+        return loads
+    copy = KernelLoads(*np.asarray([[COPY], [COPY], [-1], [-1], [size], [0], [1]]))
+    return KernelLoads(*(np.append(*pair) for pair in zip(copy, loads, strict=True)))
 
 
 def _next_alike(content: Ints, size: Ints) -> Ints:
