@@ -234,7 +234,9 @@ def place_loads(
     while True:
         beside = held_beside(timeline, room, rings)
         begun, ended, low, high = np.pad(beside, ((0, 0), (0, len(step))))
-        held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]))
+        dying = np.argsort(beside[1], kind="stable")
+        first_dying = np.searchsorted(beside[1][dying], np.arange(len(passed_before) + 1))
+        held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]), dying, first_dying)
         birth, after, address, until, kept = _place(wanted, held, room.size, passed_before)
         more = rings.copy()
         ringed = (address < 0) & (instruction != COPY)
@@ -329,6 +331,8 @@ class _Held(NamedTuple):
         low: First byte.
         high: One past the last.
         filled: How many there are; the arrays have room for more.
+        dying: Those that are there from the beginning, by their last step.
+        first_dying: Where those of each step begin there, and one entry more.
     """
 
     birth: Ints
@@ -336,6 +340,8 @@ class _Held(NamedTuple):
     low: Ints
     high: Ints
     filled: Ints
+    dying: Ints
+    first_dying: Ints
 
 
 @njit(cache=True)
@@ -360,9 +366,8 @@ def _place(
     loads = wanted.shape[1]
     birth, after, address, kept = np.full((4, loads), -1)
     until = wanted[0].copy()
-    dies = np.zeros(len(passed), np.bool_)
-    dies[held.death[: held.filled[0]]] = True
     behind, earliest, spare = 0, np.zeros(2, np.int64), room // KEPT_SHARE
+    top = 0  # of what loads have had so far
     for load in range(loads):
         if kept[load] >= 0:
             continue
@@ -377,9 +382,9 @@ def _place(
         if at < 0:
             continue
         limit = max(min(first, begin), earliest[queue])
-        waits = _last_over(wanted, address, load, at, size)
+        waits = _last_over(wanted, address, load, at, size) if at < top else -1
         while begin > limit:
-            if dies[begin - 1]:
+            if _lies_there(held, begin - 1, death, at, size):
                 other = _next_gap(held, start, begin - 1, death, size, room)
                 later = _last_over(wanted, address, load, other, size) if other >= 0 else load
                 if later > waits and later + 1 >= passed[begin]:
@@ -387,12 +392,11 @@ def _place(
                 at, waits = other, later
             begin -= 1
         birth[load], after[load], address[load], until[load] = begin, waits, at, death
-        earliest[queue] = begin
+        earliest[queue], top = begin, max(top, at + size)
         if last == load:
             behind = at + size
             continue
         spare -= size
-        dies[death] = True
         _keep(held, begin, death, at, at + size)
         other = wanted[4, load]
         while other >= 0:
@@ -415,6 +419,23 @@ def _keep(held: _Held, birth: int, death: int, low: int, high: int) -> None:
     at = held.filled[0]
     held.birth[at], held.death[at], held.low[at], held.high[at] = birth, death, low, high
     held.filled[0] = at + 1
+
+
+@borrowing
+def _lies_there(held: _Held, step: int, death: int, at: int, size: int) -> bool:
+    """Return whether something has some bytes in a step, and in none after it until another.
+
+    As long as nothing has, the first free bytes from that step on are those from the next on.
+    """
+    for place in range(held.first_dying[step], held.first_dying[step + 1]):
+        other = held.dying[place]
+        if held.birth[other] <= death and held.low[other] < at + size and held.high[other] > at:
+            return True
+    for other in range(len(held.dying), held.filled[0]):  # loads that are kept
+        lies = held.low[other] < at + size and held.high[other] > at
+        if held.death[other] == step and lies:
+            return True
+    return False
 
 
 @borrowing
