@@ -341,7 +341,7 @@ class Knobs:
     fetch_ahead: int | str = knob(
         FetchAhead(
             stage=Stage.MEMORY,
-            help="layers before its own from which on a weight tile may be fetched into free GB; "
+            help="layers before its own from which on what it reads may be fetched into free GB; "
             f"{FAR}: as far as there is room",
             choices=(FAR, 64, 8),
             published="0, inside its own kernel",
