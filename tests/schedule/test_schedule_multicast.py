@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,28 +15,18 @@ from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.search.warm_starts.costs import GroupLimits
 from autoturbo.search.warm_starts.dp_partition import Grid, PartitionProgram
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from tests.schedule.schedule_samples import STCP920, Net, networks, target, workload
+from tests.schedule.schedule_samples import STCP920, Net, networks, workload
+from tests.schedule.test_schedule_ddr_share import measured, roomy
 
 
 def once_for_all(chip: Target) -> Target:
     return dataclasses.replace(chip, ddr=dataclasses.replace(chip.ddr, multicast=True))
 
 
-def measured(graph: Graph, chip: Target, **knobs: Any) -> Measurement:
-    outcome = Evaluator(graph, chip, "float16").evaluate(Knobs(**knobs))
-    assert isinstance(outcome, Measurement)
-    return outcome
-
-
-def chip_of(clusters: int) -> Target:
-    return target(cores=8, lb=64 << 10, weights=4 << 10, clusters=clusters)
-
-
 @given(networks(), st.sampled_from((1, 2, 4)), st.sampled_from((0, 1024)))
 @settings(max_examples=25, deadline=None)
 def test_it_is_never_slower_and_moves_no_more(graph: Graph, clusters: int, ahead: int) -> None:
-    chip = chip_of(clusters)
+    chip = roomy(clusters)
     own = measured(graph, chip, fetch_ahead=ahead)
     once = measured(graph, once_for_all(chip), fetch_ahead=ahead)
     assert once.latency <= own.latency * (1 + 1e-9)
@@ -50,9 +39,9 @@ def test_it_is_never_slower_and_moves_no_more(graph: Graph, clusters: int, ahead
 @given(networks(), st.sampled_from(("pipeline", "spatial", "channel")))
 @settings(max_examples=15, deadline=None)
 def test_clusters_that_divide_outputs_read_for_themselves(graph: Graph, split: str) -> None:
-    own = measured(graph, chip_of(2), cluster_partitioning=split)
+    own = measured(graph, roomy(2), cluster_partitioning=split)
     assert (
-        own.latency == measured(graph, once_for_all(chip_of(2)), cluster_partitioning=split).latency
+        own.latency == measured(graph, once_for_all(roomy(2)), cluster_partitioning=split).latency
     )
 
 
