@@ -159,7 +159,7 @@ def test_what_completes_with_the_transfer_before_it_takes_none_of_the_time() -> 
 
 @pytest.mark.full
 def test_a_kernel_without_instructions_takes_no_time() -> None:
-    nothing = Instructions(np.zeros((0, 12), np.int64), np.zeros((0, 13)))
+    nothing = Instructions(np.zeros((0, 12), np.int64), np.zeros((0, AMOUNT_COLUMNS)))
     found = kernel_shares(nothing, rates_of(target_of(), "float16"), 2)
     assert (found.seconds, found.layers.sum(), found.slack.tolist()) == (0, 0, [np.inf, np.inf])
 
