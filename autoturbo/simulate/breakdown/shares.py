@@ -217,7 +217,15 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
     around = target.overheads.around(shares.sum(axis=1))
-    shares += _movements(timeline.copied, timeline.crossing, target)
+    moved = _movements(timeline.copied, timeline.crossing, target)
+    if whole is not None:  # copies that came early leave only what passes them on
+        launch = target.overheads.kernel_launch
+        took = np.asarray([run.body - run.begin - launch for run in whole.kernels])
+        ddr, latency = LIMITS.index(Limit.DDR), LIMITS.index(Limit.LATENCY)
+        moved[:, ddr] += took - moved.sum(axis=1)
+        moved[:, latency] += np.minimum(moved[:, ddr], 0.0)
+        moved[:, ddr] = np.maximum(moved[:, ddr], 0.0)
+    shares += moved
     shares[:, LIMITS.index(Limit.LAUNCH)] += around
     return _Cluster(shares, parts)
 
