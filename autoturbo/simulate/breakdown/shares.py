@@ -224,7 +224,7 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
         ddr, latency = LIMITS.index(Limit.DDR), LIMITS.index(Limit.LATENCY)
         moved[:, ddr] += took - moved.sum(axis=1)
         moved[:, latency] += np.minimum(moved[:, ddr], 0.0)
-        moved[:, ddr] = np.maximum(moved[:, ddr], 0.0)
+        moved = np.maximum(moved, 0.0)  # sums in another order differ by less
     shares += moved
     shares[:, LIMITS.index(Limit.LAUNCH)] += around
     return _Cluster(shares, parts)
