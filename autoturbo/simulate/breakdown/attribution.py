@@ -183,6 +183,8 @@ def _by_traffic(
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
     moved_by_layer = np.bincount(program.where[:, Column.LAYER], weight, layers)
+    if not moved_by_layer.any():  # of what comes meanwhile for other kernels
+        moved_by_layer = np.ones(layers)
     shares = np.zeros((layers, len(LIMITS)))
     shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * moved_by_layer / moved_by_layer.sum()
     return shares
