@@ -217,21 +217,16 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
     around = target.overheads.around(shares.sum(axis=1))
-    moved = _movements(timeline.copied, timeline.crossing, target)
-    if whole is not None:  # copies that came early leave only what passes them on
-        launch = target.overheads.kernel_launch
-        took = np.asarray([run.body - run.begin - launch for run in whole.kernels])
-        ddr, latency = LIMITS.index(Limit.DDR), LIMITS.index(Limit.LATENCY)
-        moved[:, ddr] += took - moved.sum(axis=1)
-        moved[:, latency] += np.minimum(moved[:, ddr], 0.0)
-        moved = np.maximum(moved, 0.0)  # sums in another order differ by less
-    shares += moved
+    shares += _movements(timeline.copied, timeline.crossing, target, whole)
     shares[:, LIMITS.index(Limit.LAUNCH)] += around
     return _Cluster(shares, parts)
 
 
-def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
-    """Return the shares of the movements before kernels, as :func:`movement_times` counts them."""
+def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | None) -> Floats:
+    """Return the shares of the movements before kernels, as :func:`movement_times` counts them.
+
+    Where a pass is run whole, copies that came early leave only what passes them on.
+    """
     seconds = movement_times(copied, crossing, target)
     shares = np.zeros((len(seconds), len(LIMITS)))
     by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
@@ -240,7 +235,12 @@ def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
     by[Limit.GB][:] = np.maximum(seconds[:, 2] - by[Limit.TRANSFER], 0.0)
     by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, target.overheads.barrier, 0.0)
     by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
-    return shares
+    if whole is not None:
+        launch = target.overheads.kernel_launch
+        took = np.asarray([run.body - run.begin - launch for run in whole.kernels])
+        by[Limit.DDR][:] += took - shares.sum(axis=1)
+        by[Limit.LATENCY][:] += np.minimum(by[Limit.DDR], 0.0)
+    return np.maximum(shares, 0.0)  # sums in another order differ by less
 
 
 def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
