@@ -182,7 +182,8 @@ def _by_traffic(
     engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
-    moved_by_layer = np.bincount(program.where[:, Column.LAYER], weight, layers)
+    moved_by_layer: Floats = np.zeros(layers)
+    np.add.at(moved_by_layer, program.where[:, Column.LAYER], weight)
     if not moved_by_layer.any():  # of what comes meanwhile for other kernels
         moved_by_layer = np.ones(layers)
     shares = np.zeros((layers, len(LIMITS)))
