@@ -70,16 +70,13 @@ def test_what_a_measurer_reports_can_be_sought(cli: Cli) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("model", ["mobilenet_v2", "bert_base_s128"])
 def test_noise_costs_little(cli: Cli, model: str) -> None:
-    """5 % of noise, 1 % of failures and 10 % of drift, against the search without any of these.
-
-    That climbs, and measures four times as many schedules.
-    """
-    words = ("--json", "tune", model, "--trials", "64")
-    exact = cli(*words).object["best"]["latency_s"]
-    noisy = cli(*words, "--measurer", "noisy").object
+    """5 % of noise, 1 % of failures and 10 % of drift, against the same board without them."""
+    words = ("--json", "tune", model, "--trials", "64", "--measurer")
+    exact = cli(*words, "counter").object["best"]["latency_s"]
+    noisy = cli(*words, "noisy").object
     knobs = noisy["schedule_file"]
     simulated = cli("--json", "simulate", model, "--schedule", knobs).object["latency_s"]
-    assert simulated <= 1.06 * exact
+    assert simulated <= 1.03 * exact
     sure = noisy["confidence"]
     default = cli("--json", "simulate", model, "--scheduler", "graphturbo").object["latency_s"]
     if sure["demonstrated"]:
