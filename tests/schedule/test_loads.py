@@ -20,6 +20,7 @@ from autoturbo.verify.loads import check_loads
 from autoturbo.verify.memory import check_memory
 from tests.schedule.pass_checks import check_whole_pass
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, settings_of, targets
+from tests.schedule.test_schedule_ddr_share import measured
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -50,6 +51,17 @@ def test_zero_is_what_there_was() -> None:
         schedule = scheduled(knobs)
         assert len(schedule.loads().step) == 0
         assert (schedule.digest, simulate(schedule)) == (before.digest, simulate(before))
+
+
+def test_weights_lie_as_loads_fetch_them() -> None:
+    """In the file each row of 2,048 weights is cut into those of four clusters."""
+    net = Net(x=(1, 2048))
+    graph, split = net.graph(net.linear("x", 2048)), "channel"
+    even = dataclasses.replace(STCP920, dram=None)  # how long a run is does not matter there
+    for ahead, least, most in ((0, 1.15, 1.2), (1024, 1.0, 1.001)):
+        own = {"fetch_ahead": ahead, "cluster_partitioning": split}
+        ratio = measured(graph, STCP920, **own).latency / measured(graph, even, **own).latency
+        assert least <= ratio <= most
 
 
 def test_loads_fill_the_bus_while_kernels_compute() -> None:

@@ -85,7 +85,7 @@ def rules_of(target: Target, **changes: Any) -> InstructionRules:
         broadcast=target.transfer.broadcast, native_rows=target.matrix.rows,
         native_columns=target.matrix.columns, gb_staging=zones.gb_staging, ddr_cost=1,
         least_depth=target.matrix.rows, link_cost=target.cores,
-        serial=False, rereads=False, alike=1, spare=0, gb_spare=0,
+        serial=False, rereads=False, alike=1, packed=False, spare=0, gb_spare=0,
     )  # fmt: skip
     return rules._replace(**changes)
 

@@ -181,7 +181,7 @@ def test_passes_of_weights_by_room() -> None:
     rules = InstructionRules(
         1, 1, across=True, weight_room=100, staging=10, tile_bytes=10, cores=4, has_gb=False,
         broadcast=True, native_rows=8, native_columns=8, gb_staging=0, ddr_cost=1, least_depth=8,
-        link_cost=4, serial=False, rereads=False, alike=1, spare=0, gb_spare=0,
+        link_cost=4, serial=False, rereads=False, alike=1, packed=False, spare=0, gb_spare=0,
     )  # fmt: skip
     row, tiles = np.zeros(STAGE_COLUMNS), np.ones(len(Tiling), np.int64)
     row[Stage.SEQUENCE], row[Stage.CORE_WEIGHTS], row[Stage.STEP_WEIGHTS] = 50, 150, 60

@@ -61,8 +61,9 @@ class Stage(IntEnum):
     multiply-accumulates on the matrix engine.
     ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
     part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number
-    of runs: activations lie in memory as their loops run, channels last, weights as in the file. A
-    part of the samples is contiguous; a part of the rows, columns or channels is in runs.
+    of runs: activations lie in memory as their loops run, channels last, weights as in the file
+    where they are not packed. A part of the samples is contiguous; a part of the rows, columns or
+    channels is in runs.
     """
 
     COUNT = 0

@@ -150,6 +150,7 @@ class TilingRules(NamedTuple, Generic[N]):
         serial: No software pipeline at all: one instruction after another.
         rereads: Every native block of a result reads its operands from LB anew.
         alike: Clusters that fetch the same weights at once.
+        packed: Weights lie in DDR as tiles of them are fetched, and not as in the file.
         spare: Bytes of LB per core, beside ``weight_room``, for the weights of one recurrence.
         gb_spare: Bytes of GB, beside ``gb_staging``, for the same.
     """
@@ -172,6 +173,7 @@ class TilingRules(NamedTuple, Generic[N]):
     serial: N
     rereads: N
     alike: N
+    packed: N
     spare: N
     gb_spare: N
 
@@ -216,6 +218,7 @@ class TilingRules(NamedTuple, Generic[N]):
             serial=serial,
             rereads=target.matrix.rereads_operands,
             alike=context.alike,
+            packed=knobs.fetch_ahead not in (AUTO, 0),
             spare=0,  # a kernel's own: with_spare
             gb_spare=0,
         )
@@ -526,6 +529,8 @@ class Roles:
         size, core = tile(fetched, has_gb | once)
         self._move(Role.FETCH_WEIGHTS, weighty & (resident == 0), size, Stage.RUN_WEIGHTS, core)
         self.amounts[Role.FETCH_WEIGHTS, :, Amount.ALIKE] = self.rules.alike
+        packed = self.rules.packed > 0
+        self.amounts[Role.FETCH_WEIGHTS, packed, Amount.RUN] = size[packed]
         size, core = tile(passed, once)
         emitted = weighty & has_gb & (resident != IN_LB)
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
