@@ -234,6 +234,7 @@ def test_more_of_what_only_helps_is_never_slower(
     asked: dict[str, Any] = {
         "trials": 3, "database": tmp_path / "a.db", "runs_folder": tmp_path,
         "fixed": {"used_cores": STCP920.cores},  # else each takes the part that suits it
+        "warm_starts": False,  # else few trials miss little
     }  # fmt: skip
     with monkeypatch.context() as alone:
         alone.setattr(sweeping, "_borrow", lambda *_: None)
@@ -257,6 +258,7 @@ def test_what_neighbours_found_is_measured_once_and_kept(
     asked: dict[str, Any] = {
         "trials": 4, "database": tmp_path / "a.db", "runs_folder": tmp_path,
         "fixed": {"used_cores": STCP920.cores},  # else each takes the part that suits it
+        "warm_starts": False,  # else few trials miss little
     }  # fmt: skip
     first = sweep(small(name), STCP920, vary, **asked)
     better = next(point for point in first.points if point.source is not None)
