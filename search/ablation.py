@@ -10,7 +10,7 @@ what would have been climbed, so that both measure as many schedules.
 ::
 
     PYTHONPATH=benchmarks python search/ablation.py
-    PYTHONPATH=benchmarks python search/ablation.py "screening.places 8" "starts off" --seeds 4
+    PYTHONPATH=benchmarks python search/ablation.py "climbing.joined 8" "starts off" --seeds 4
 """
 
 from __future__ import annotations
@@ -79,8 +79,6 @@ CHANGES: Mapping[str, SearchConstants] = {
         "screening.screened_share 0.5",
         "screening.far_share 0.1",
         "screening.far_share 0.6",
-        "screening.places 0",
-        "screening.places 2",
         "screening.screened_trials 1",
         "screening.screened_trials 99",
         "screening.stale_trials 10",

@@ -131,22 +131,19 @@ class Screening:
 
     Attributes:
         screened_share: Share of a round that does so.
-        far_share: A place whose best candidate is worse than the best by this share is left alone.
-        places: Places besides the best one's that take turns.
+        far_share: Before anything is measured, a start whose composition is predicted to be worse
+            than the best by this share is left alone.
         screened_trials: Measured candidates with a choice after which no design has it.
-        alternating_trials: Trials after which a round works on the best place or on another one.
-        stale_trials: Trials without a gain after which it does so too; after twice as many, designs
-            change every sub-graph and every other one by turns.
+        stale_trials: Trials without a gain after which designs change every sub-graph and every
+            other one by turns.
         no_gain: Share of a score below which a gain is none.
         crowded_share: Share by which a change may make a design worse and stay in it.
     """
 
     screened_share: float = 0.75
     far_share: float = 0.3
-    places: int = 4
     screened_trials: int = 2
-    alternating_trials: int = 192
-    stale_trials: int = 23
+    stale_trials: int = 46
     no_gain: float = 1e-3
     crowded_share: float = 0.05
 

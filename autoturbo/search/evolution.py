@@ -169,7 +169,7 @@ def _begun(
     mutants = space.mutate(rng, picked, draws=fresh.draws)
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    composed = [] if screening is None else _composed(fresh, parents, count // 2, rank, screening)
+    composed = [] if screening is None else _composed(fresh, parents, rank, screening)
     scores = rank(np.asarray(pool, np.int64)) if pool else None
     best = _unlike(pool, scores, count // 2 - len(composed))
     starts = fresh.unique(placed(space))[: count // 4]
@@ -177,21 +177,20 @@ def _begun(
 
 
 def _composed(
-    fresh: _UntriedCandidates, points: Genes, count: int, rank: Rank, screening: Screening
+    fresh: _UntriedCandidates, points: Genes, rank: Rank, screening: Screening
 ) -> list[tuple[int, ...]]:
     """Return compositions of the blocks' best predicted choices.
 
     Args:
         fresh: Candidates that may be taken.
         points: Bases of the compositions, ``(points, dimensions)``.
-        count: Places at which to compose, at most.
         rank: Predicts choices; where it cannot tell, all are alike.
-        screening: At how many places at most, and how far behind the best.
+        screening: How far behind the best a start's may be.
     """
     if not fresh.space.blocks:
         return []
     expected = _expecting(rank, lambda genes: np.zeros(len(genes)))
-    return fresh.unique(begun(fresh.space, points, expected, count, screening))
+    return fresh.unique(begun(fresh.space, points, expected, screening))
 
 
 def _unlike(

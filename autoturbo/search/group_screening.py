@@ -179,10 +179,10 @@ def together(
     Args:
         space: Where to look.
         history: What was tried; something was measured.
-        count: Screening candidates per base, at most.
-        turn: Number of the round, which selects the bases besides the incumbent.
+        count: Screening candidates, at most.
+        turn: Number of the round.
         look: Predicts candidates.
-        screening: At how many places, and when only there or elsewhere.
+        screening: What is tried, and when every block changes.
     """
 
     def expected(points: Genes) -> NDArray[np.float64]:
@@ -191,41 +191,30 @@ def together(
     def optimistic(points: Genes) -> NDArray[np.float64]:
         return look(points).optimistic
 
-    measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
-    best, new = list[Genes](), list[Genes]()
+    scored = [(t.score, t.genes) for t in history if t.score is not None]
+    measured = np.asarray([genes for _, genes in scored], np.int64)
+    base = measured[int(np.argmin([score for score, _ in scored]))]
     idle = idle_trials(history, screening.no_gain)
-    either = len(history) >= screening.alternating_trials or idle >= screening.stale_trials
-    every = idle >= 2 * screening.stale_trials and turn // 2 % 2 == 1
-    first, *others = bases_of(space, history, turn // 2 if either else turn, screening)
-    bases = [(first, False), *((other, True) for other in others)]
-    if either:
-        bases = bases[turn % 2 :][:1] or bases
-    for base, elsewhere in bases:
-        changes, scores, hopes, least = _looked_at(space, base, measured, look)
-        of_blocks = _of_blocks(changes, scores)
-        surer = np.where(changes.tried > 0, of_blocks, np.inf)
-        variants = (of_blocks, scores) if elsewhere else (of_blocks, scores, surer)
-        best.append(composed(space, changes, variants, least, expected))
-        new.append(designs(space, changes, hopes, count, optimistic, screening, every=every))
-    rounds = [designed[row : row + 1] for row in range(count) for designed in new]
-    return np.concatenate([*best, *rounds])
+    every = idle >= screening.stale_trials and turn // 2 % 2 == 1
+    changes, scores, hopes, least = _looked_at(space, base, measured, look)
+    of_blocks = _of_blocks(changes, scores)
+    surer = np.where(changes.tried > 0, of_blocks, np.inf)
+    best = composed(space, changes, (of_blocks, scores, surer), least, expected)
+    new = designs(space, changes, hopes, count, optimistic, screening, every=every)
+    return np.concatenate([best, new])
 
 
-def begun(
-    space: Space, points: Genes, expected: Expected, count: int, screening: Screening
-) -> Genes:
+def begun(space: Space, points: Genes, expected: Expected, screening: Screening) -> Genes:
     """Return compositions of the blocks' best predicted choices, for a search without measurements.
 
-    They are composed at places that are predicted to be near the best. They are also composed at
-    starts that are predicted to be further behind; of these, only the ones that catch up are
-    returned.
+    They are composed at what is predicted to be best, and at the starts; of these, only the ones
+    that catch up are returned.
 
     Args:
         space: Where to look.
-        points: Bases of the compositions: one of each place, and the bare starts.
+        points: Bases of the compositions, the bare starts among them.
         expected: Predicts the logarithm of scores.
-        count: Places at most, besides starts.
-        screening: At how many places at most, and how far behind the best.
+        screening: How far behind the best a composition at another start may be.
     """
 
     def made_at(bases: Sequence[Genes]) -> Genes:
@@ -239,13 +228,11 @@ def begun(
         return np.concatenate(compositions)
 
     scores = expected(points)
-    near = np.flatnonzero(scores <= scores.min() + np.log1p(screening.far_share))
-    count = min(count, screening.places + 1)
-    places = first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])[:count]
+    best = points[int(np.argmin(scores))]
     bare = np.asarray([dimension.name != START for dimension in space.dimensions])
     starts = points[(points[:, bare] == 0).all(axis=1)]
-    others = first_of_places(space, np.concatenate([places, starts]))[len(places) :]
-    near_made, other_made = made_at(places), made_at(others)
+    _, *others = first_of_places(space, np.concatenate([best[None], starts]))
+    near_made, other_made = made_at([best]), made_at(others)
     least = np.concatenate([scores, expected(near_made)]).min()
     catching_up = expected(other_made) <= least + np.log1p(screening.far_share)
     return np.concatenate([near_made, other_made[catching_up]])
@@ -275,30 +262,11 @@ def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.floa
     return np.where(changes.blocks > 0, scores, np.inf)
 
 
-def bases_of(
-    space: Space, history: Sequence[ScoredCandidate], turn: int, screening: Screening
-) -> list[Genes]:
-    """Return the incumbent, and the best candidate of another place that is not far behind.
-
-    A place is a start with a number of samples at once: what is best before a place's sub-graphs
-    are tuned need not be afterwards. A space without starts is one place.
-
-    Args:
-        space: Of the candidates.
-        history: What was tried; something was measured.
-        turn: Selects one of the ``places`` best others, modulo their number.
-        screening: How many others, and how far behind.
-    """
-    measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
-    most = worth(measured[0].score or 0.0, screening.far_share)
-    near = [tried.genes for tried in measured if (tried.score or 0.0) <= most]
-    first, *others = first_of_places(space, np.asarray(near, np.int64))
-    others = others[: screening.places]
-    return [first, others[turn % len(others)]] if others else [first]
-
-
 def first_of_places(space: Space, points: Genes) -> list[Genes]:
-    """Return the first candidate of every place, in order."""
+    """Return the first candidate of every place, in order.
+
+    A place is a start with a number of samples at once. A space without starts is one place.
+    """
     names = [dimension.name for dimension in space.dimensions]
     placing = [names.index(name) for name in _PLACING if START in names and name in names]
     first: dict[tuple[int, ...], Genes] = {}

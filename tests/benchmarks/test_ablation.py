@@ -10,8 +10,10 @@ from autoturbo.search.constants import SEARCH, Screening
 
 def test_a_change_is_a_record() -> None:
     assert changed("climbing off") == dataclasses.replace(SEARCH, climbing=None)
-    screening = Screening(places=2)
-    assert changed("screening.places 2") == dataclasses.replace(SEARCH, screening=screening)
+    screening = Screening(screened_trials=3)
+    assert changed("screening.screened_trials 3") == dataclasses.replace(
+        SEARCH, screening=screening
+    )
     assert all(constants != SEARCH for constants in CHANGES.values())
 
 

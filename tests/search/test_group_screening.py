@@ -16,7 +16,6 @@ from autoturbo.search.encoding import START, Genes
 from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.group_screening import (
     Changes,
-    bases_of,
     begun,
     changes_of,
     composed,
@@ -182,11 +181,7 @@ def test_nothing_is_begun_at_places_that_are_expected_to_be_far_behind() -> None
         behind = np.asarray([0.0, 0.1, 0.5])[genes[:, at]]
         return np.asarray(behind - 1e-3 * (genes[:, own] > 0).sum(axis=1), np.float64)
 
-    assert begun(space, points, expected, 5, SCREENING)[:, at].tolist() == [0, 1]
-    assert begun(space, points, expected, 1, SCREENING)[:, at].tolist() == [
-        0,
-        1,
-    ]  # starts do not count
+    assert begun(space, points, expected, SCREENING)[:, at].tolist() == [0, 1]
 
 
 def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None:
@@ -202,9 +197,8 @@ def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None
             helped = (genes[:, own] > 0).any(axis=1) & (genes[:, at] != 1)
             return np.asarray(behind - gain * helped, np.float64)
 
-        found: list[list[int]] = begun(space, points, expected, 5, SCREENING)[
-            :, [at, samples]
-        ].tolist()
+        made = begun(space, points, expected, SCREENING)[:, [at, samples]]
+        found: list[list[int]] = made.tolist()
         return found
 
     starts = np.zeros((2, len(space.dimensions)), np.int64)
@@ -212,7 +206,7 @@ def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None
     near = 2.0 - 0.9 * np.log1p(SCREENING.far_share)
     assert begun_at(starts, near) == [[0, 0]]
     assert begun_at(starts, 2.0 - 1.1 * np.log1p(SCREENING.far_share)) == []
-    # what is no start is looked at only where it is near as it is
+    # what is no start is looked at only where it is the best as it is
     other = starts.copy()
     other[0, samples] = 1
     assert begun_at(other, near) == []
@@ -323,60 +317,6 @@ def test_a_choice_that_brings_nothing_beside_another_is_left_out() -> None:
     assert len(blocks_moved(space, found, base)) == 1
 
 
-def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None:
-    space = started_space()
-    at = [d.name for d in space.dimensions].index(START)
-    points = none_of(space).sum(axis=0).repeat(3).reshape(-1, 3).T
-    points[:, at] = [0, 1, 2]
-    tried = [tuple(p) for p in points.tolist()]
-
-    def starts(scores: tuple[float, float, float], turn: int) -> list[int]:
-        history = [ScoredCandidate(p, s) for p, s in zip(tried, scores, strict=True)]
-        return [int(base[at]) for base in bases_of(space, history, turn, SCREENING)]
-
-    near, far = 1.0 + 0.9 * SCREENING.far_share, 1.0 + 1.1 * SCREENING.far_share
-    nearer = 1.0 + 0.5 * SCREENING.far_share
-    assert [starts((near, 1.0, nearer), turn) for turn in range(3)] == [[1, 2], [1, 0], [1, 2]]
-    assert [starts((near, 1.0, far), turn) for turn in range(2)] == [[1, 0], [1, 0]]
-    assert starts((far, 1.0, far), 0) == [1]
-    # what is to be as much as possible is negative
-    assert [starts((-1.0, -2.0, -1.9), turn) for turn in range(2)] == [[1, 2], [1, 2]]
-    history = [ScoredCandidate(tried[0], None), ScoredCandidate(tried[1], 2.0)]
-    assert [int(base[at]) for base in bases_of(space, history, 0, SCREENING)] == [1]
-
-
-def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
-    space = started_space()
-    names = [d.name for d in space.dimensions]
-    samples, at = names.index("batches_per_cluster"), names.index(START)
-    counts = int(space.widths[samples])
-    points = np.zeros((2 * counts * 3, len(names)), np.int64)
-    points[:, samples] = np.tile(np.arange(counts), 6)
-    points[:, at] = np.repeat(np.arange(3), 2 * counts)
-    points[:, names.index("prefetch_depth")] = np.tile(np.repeat([0, 1], counts), 3)
-    history = [
-        ScoredCandidate(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())
-    ]
-    places = [(int(p[at]), int(p[samples])) for p in points]
-    nearest = list(dict.fromkeys(places))[: SCREENING.places + 1]
-    assert len(nearest) == SCREENING.places + 1
-
-    def bases(turn: int) -> list[tuple[int, int]]:
-        return [(int(p[at]), int(p[samples])) for p in bases_of(space, history, turn, SCREENING)]
-
-    # the nearest take turns, and those further behind have none
-    found = [bases(turn) for turn in range(SCREENING.places + 1)]
-    assert found == [
-        [nearest[0], nearest[1 + turn % SCREENING.places]] for turn in range(SCREENING.places + 1)
-    ]
-    best = next(p for p, place in zip(points.tolist(), places, strict=True) if place == nearest[1])
-    assert bases_of(space, history, 0, SCREENING)[1].tolist() == best
-    # a space without starts is one place
-    plain = space_of({"batches_per_cluster": (1, 2, 4)})
-    history = [ScoredCandidate((0,), 1.0), ScoredCandidate((1,), 1.1)]
-    assert len(bases_of(plain, history, 0, SCREENING)) == 1
-
-
 def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     space, cost = large_space(), costs_of(large_space(), 1)
     points = space.distinct(space.random(rng(), 200))[:40]
@@ -396,33 +336,6 @@ def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     assert cost(own[:1])[0] < cost(best[None])[0] - 1
 
 
-def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhere() -> None:
-    space, cost = started_space(), costs_of(started_space(), 2)
-    at = [d.name for d in space.dimensions].index(START)
-    points = space.distinct(space.random(rng(1), 2000))[: SCREENING.alternating_trials + 40]
-    scores = 10 * (cost(points) - 1000.0) + 1000.0
-    gaining = [
-        ScoredCandidate(tuple(points[i].tolist()), float(scores[i])) for i in np.argsort(-scores)
-    ]
-    best = gaining[-1].genes[at]
-
-    def starts(past: list[ScoredCandidate], turn: int) -> set[int]:
-        return set(together(space, past, 8, turn, plain(cost), SCREENING)[:, at].tolist())
-
-    early = gaining[-SCREENING.alternating_trials + 1 :]
-    assert any(starts(early, turn) > {best} for turn in range(4))
-    idle = [*early[: -SCREENING.stale_trials - 1], early[-1], *early[-SCREENING.stale_trials : -1]]
-    assert any(starts(idle, turn) > {best} for turn in range(4))
-    stale = [
-        *early[: -SCREENING.stale_trials - 1],
-        early[-1],
-        *early[-SCREENING.stale_trials - 1 : -1],
-    ]
-    for past in (gaining, stale):
-        assert all(starts(past, turn) == {best} for turn in (0, 2, 4))
-        assert any(best not in starts(past, turn) for turn in (1, 3, 5, 7))
-
-
 def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() -> None:
     space = space_of({}, *(block((name,), cores=(2, 1), scope=("GB",)) for name in "abc"))
     base = np.zeros(len(space.dimensions), np.int64)
@@ -436,8 +349,8 @@ def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() 
         return [blocks_moved(space, point, base) for point in made]
 
     other, every = [[1, 3], [2]] * 2, [[1, 2, 3]] * 3  # a block has three choices
-    assert [moved(2 * SCREENING.stale_trials - 1, turn) for turn in range(4)] == [other] * 4
-    assert [moved(2 * SCREENING.stale_trials, turn) for turn in range(8)] == [
+    assert [moved(SCREENING.stale_trials - 1, turn) for turn in range(4)] == [other] * 4
+    assert [moved(SCREENING.stale_trials, turn) for turn in range(8)] == [
         other,
         other,
         every,
