@@ -304,6 +304,13 @@ def test_clusters_without_samples_of_their_own_get_starts_that_divide_outputs() 
     assert {start.cluster_partitioning for start in starts_of(filled)} == {AUTO}
 
 
+def test_clusters_that_would_all_read_large_weights_get_them_too() -> None:
+    evaluator = Evaluator(workload("alexnet", 16), load_target("stcp920"), "float16")
+    heuristic, first = evaluator.heuristic(), starts_of(evaluator)[0]
+    assert first.cluster_partitioning in PARTS
+    assert latency(evaluator, first) < 0.75 * latency(evaluator, heuristic)
+
+
 def test_costs_without_divided_outputs_refuse_them() -> None:
     evaluator = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16")
     knobs = dataclasses.replace(FREE, cluster_partitioning="channel")
