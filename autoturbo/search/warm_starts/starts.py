@@ -77,7 +77,8 @@ if TYPE_CHECKING:
 
 GIVEN = "what was given to begin with"
 PLACED = "partition by dynamic programming"
-"""Origin of a beginning."""
+SUITED = "the heuristic with samples and splits that suit each other"
+"""Origins of a beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def starting_point(
     part, placed = _placed(evaluator, constants.starts, progress, fit=fit)
     evaluator, fitting, notes = _on_part(evaluator, part), list[WarmStart](), list[str]()
     model_scheduler = evaluator.model_scheduler
-    tried = [WarmStart(knobs, PLACED) for knobs in placed]
+    tried = [WarmStart(knobs, PLACED if knobs.overrides else SUITED) for knobs in placed]
     try:
         transferred = transfer(model_scheduler, known, constants.transfers)
         tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
