@@ -125,7 +125,7 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     assert there > CANDIDATES
 
 
-@pytest.mark.parametrize(("column", "most"), [("near_s", 0.022), ("far_s", 0.01)])
+@pytest.mark.parametrize(("column", "most"), [("near_s", 0.024), ("far_s", 0.01)])
 def test_new_kernels_that_take_what_they_take_alone_are_told_well(column: str, most: float) -> None:
     """Trees of times over the estimate, which is another one here, are twice as far off."""
     evaluator, space = scheduler_of("dlrm", "ascend-910")
