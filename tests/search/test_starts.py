@@ -215,6 +215,12 @@ def test_a_model_without_operators_has_no_starts() -> None:
     assert starts_of(Evaluator(residual_block(), machine(), "float16"), None) == ()
 
 
+def test_where_nothing_fits_there_are_no_starts() -> None:
+    least = dataclasses.replace(machine().lb, capacity=64, weight_capacity=16)
+    cramped = dataclasses.replace(machine(), lb=least)
+    assert starts_of(Evaluator(residual_block(), cramped, "float16")) == ()
+
+
 def says(start: Knobs, one: Knobs) -> bool:
     """Whether a start is another one, but for a layer that is merged as it is anyway."""
     more = set(start.overrides) - set(one.overrides)

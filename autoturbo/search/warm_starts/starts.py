@@ -356,7 +356,8 @@ def starts_of(
     """Return what is worth starting from, the fastest by the simulator first.
 
     Partitions of the dynamic programme, for all samples of a cluster at once and for as many as
-    suit the heuristic, and the heuristic where its cuts and its samples suit each other.
+    suit the heuristic, and the heuristic where its cuts and its samples suit each other. Empty
+    where nothing fits.
 
     Args:
         evaluator: Of the model on the target.
@@ -386,8 +387,9 @@ def starts_of(
         knobs = dataclasses.replace(FREE, batches_per_cluster=samples)
         best = _covers(evaluator, Costs, _SPREADS, starts, progress, knobs)[:1]
         found += [_running_ahead(evaluator, cover.knobs) for cover in best]
-    every = dict.fromkeys([*found, suited])
-    return tuple(sorted(every, key=lambda one: _simulated(evaluator, one))[: starts.most])
+    seconds = {one: _simulated(evaluator, one) for one in [*found, suited]}
+    fitting_ones = [one for one, each in seconds.items() if math.isfinite(each)]
+    return tuple(sorted(fitting_ones, key=seconds.__getitem__)[: starts.most])
 
 
 def _with_policies(evaluator: Evaluator) -> Knobs:
