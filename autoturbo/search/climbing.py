@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.search.encoding import Genes
-from autoturbo.search.group_screening import first_of_places, worth
+from autoturbo.search.group_screening import first_of_places
 
 if TYPE_CHECKING:
     from autoturbo.search.constants import Climbing
@@ -64,7 +64,7 @@ def climb(
     points = np.asarray([scored[index][0] for index in ranked], np.int64)
     idle = _idle(points, [scored[index][1] for index in ranked], range(len(ranked))[:_LOOKED_AT])
     first = {tuple(place.tolist()) for place in first_of_places(space, points)[: climbing.climbed]}
-    most = worth(scored[ranked[0]][1], climbing.far_share)
+    most = _worth(scored[ranked[0]][1], climbing.far_share)
     heads = [i for i in ranked if scored[i][0] in first and scored[i][1] <= most]
     rest = [index for index in ranked[: climbing.climbed_from] if index not in heads]
     paths = [
@@ -84,6 +84,11 @@ def climb(
         if new is not None:
             found[new] = None
     return list(found)
+
+
+def _worth(best: float, far_share: float) -> float:
+    """Return the highest score that is not far from the best; scores may be of either sign."""
+    return best + far_share * abs(best)
 
 
 def _around(

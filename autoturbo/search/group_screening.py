@@ -275,11 +275,6 @@ def first_of_places(space: Space, points: Genes) -> list[Genes]:
     return list(first.values())
 
 
-def worth(best: float, far_share: float) -> float:
-    """Return the highest score that is not far from the best; scores may be of either sign."""
-    return best + far_share * abs(best)
-
-
 def designs(
     space: Space,
     changes: Changes,

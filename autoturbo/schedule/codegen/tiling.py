@@ -497,19 +497,19 @@ class Roles:
         for amount, values in amounts.items():
             self.amounts[role, :, amount] = values
 
-    def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
+    def _move(self, role: Role, emitted: Flags, size: Floats, run: Floats, core: Floats) -> None:
         """Record moves of bytes between DDR and GB, or the cores if there is no GB.
 
         Args:
             role: The kind of instruction that moves them.
             emitted: Whether the layer has such instructions, ``(layers,)``.
             size: Bytes of a tile, ``(layers,)``.
-            run: The column with the bytes that are consecutive in DDR.
+            run: Bytes that are consecutive in DDR, ``(layers,)``.
             core: Bytes that one core takes of them, where there is no GB.
         """
         far = np.where(self.has_gb, size, 0.0)
         self._note(role, emitted, {
-            Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,
+            Amount.DDR: size, Amount.RUN: np.minimum(run, size), Amount.GB: far,
             Amount.GB_WRITTEN: far if role != Role.SAVE else np.zeros(len(far)),
             Amount.CORE: np.where(self.has_gb, 0.0, core),
         })  # fmt: skip
@@ -527,10 +527,9 @@ class Roles:
         weighty = stages[Stage.WEIGHTS] > 0
         fetched, passed = weight_passes(stages, self.tiles, self.rules)
         size, core = tile(fetched, has_gb | once)
-        self._move(Role.FETCH_WEIGHTS, weighty & (resident == 0), size, Stage.RUN_WEIGHTS, core)
+        run = np.where(self.rules.packed > 0, size, stages[Stage.RUN_WEIGHTS])
+        self._move(Role.FETCH_WEIGHTS, weighty & (resident == 0), size, run, core)
         self.amounts[Role.FETCH_WEIGHTS, :, Amount.ALIKE] = self.rules.alike
-        packed = self.rules.packed > 0
-        self.amounts[Role.FETCH_WEIGHTS, packed, Amount.RUN] = size[packed]
         size, core = tile(passed, once)
         emitted = weighty & has_gb & (resident != IN_LB)
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
@@ -541,7 +540,7 @@ class Roles:
         share = 1.0 / tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
         for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
             size = streams[column] * share
-            self._move(role, size > 0, size, Stage.RUN_READ, size / cores)
+            self._move(role, size > 0, size, stages[Stage.RUN_READ], size / cores)
         size = (streams[IN_DDR] + streams[IN_GB]) * share
         amounts = {Amount.GB: size, Amount.CORE: size / cores}
         self._note(Role.PASS_INPUT, self.has_gb & (size > 0), amounts)
@@ -601,7 +600,7 @@ class Roles:
         size = self.streams[OUT_GB] * share + ddr
         amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
         self._note(Role.STORE, self.has_gb & (size > 0), amounts)
-        self._move(Role.SAVE, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
+        self._move(Role.SAVE, ddr > 0, ddr, self.stages[Stage.RUN_WRITTEN], ddr / cores)
 
     def weight_tiles(self) -> Ints:
         """Return the number of weight tiles that each layer loads, repetitions included."""
