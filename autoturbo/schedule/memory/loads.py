@@ -233,10 +233,7 @@ def place_loads(
     rings = rings_of(timeline, np.bincount(kernel, inputs == 0, len(kernels)) > 0)
     while True:
         beside = held_beside(timeline, room, rings)
-        begun, ended, low, high = np.pad(beside, ((0, 0), (0, len(step))))
-        dying = np.argsort(beside[1], kind="stable")
-        first_dying = np.searchsorted(beside[1][dying], np.arange(len(passed_before) + 1))
-        held = _Held(begun, ended, low, high, np.asarray([beside.shape[1]]), dying, first_dying)
+        held = _Held.of(beside, len(steps), len(step))
         birth, after, address, until, kept = _place(wanted, held, room.size, passed_before)
         more = rings.copy()
         ringed = (address < 0) & (instruction != COPY)
@@ -323,7 +320,10 @@ come. With half of it BERT-large waits for the bus more than it saves there."""
 
 
 class _Held(NamedTuple):
-    """What lies in GB besides loads on their way.
+    """What lies in GB besides loads on their way, by birth; then the loads that are kept.
+
+    A pass may have hundreds of thousands of loads and thousands of tensors: what lies in a step is
+    found from the step.
 
     Attributes:
         birth: First step.
@@ -331,8 +331,10 @@ class _Held(NamedTuple):
         low: First byte.
         high: One past the last.
         filled: How many there are; the arrays have room for more.
-        dying: Those that are there from the beginning, by their last step.
-        first_dying: Where those of each step begin there, and one entry more.
+        alive: By step, the first of those that were there from the beginning and still are.
+        born: By step, how many of these were born until then.
+        last: By step, the last of all that ends there; -1 for none.
+        before: The one that ends in the same step as each and was added before it; -1 for none.
     """
 
     birth: Ints
@@ -340,8 +342,29 @@ class _Held(NamedTuple):
     low: Ints
     high: Ints
     filled: Ints
-    dying: Ints
-    first_dying: Ints
+    alive: Ints
+    born: Ints
+    last: Ints
+    before: Ints
+
+    @staticmethod
+    def of(beside: Ints, steps: int, loads: int) -> _Held:
+        """Return what lies in GB before any load is kept.
+
+        Args:
+            beside: Birth, death, first byte and one past the last of each.
+            steps: Of the pass.
+            loads: That may be kept.
+        """
+        beside = beside[:, np.argsort(beside[0], kind="stable")]
+        every, count = np.arange(steps), np.asarray([beside.shape[1]])
+        alive = np.searchsorted(np.maximum.accumulate(beside[1]), every)
+        born = np.searchsorted(beside[0], every, side="right")
+        last, before = np.full(steps + 1, -1), np.full(len(beside[1]) + loads, -1)
+        for one, step in enumerate(beside[1].tolist()):
+            before[one], last[step] = last[step], one
+        birth, death, low, high = np.pad(beside, ((0, 0), (0, loads)))
+        return _Held(birth, death, low, high, count, alive, born, last, before)
 
 
 @njit(cache=True)
@@ -418,6 +441,7 @@ def _keep(held: _Held, birth: int, death: int, low: int, high: int) -> None:
     """Add a load that is kept to what lies in GB."""
     at = held.filled[0]
     held.birth[at], held.death[at], held.low[at], held.high[at] = birth, death, low, high
+    held.before[at], held.last[death] = held.last[death], at
     held.filled[0] = at + 1
 
 
@@ -427,14 +451,11 @@ def _lies_there(held: _Held, step: int, death: int, at: int, size: int) -> bool:
 
     As long as nothing has, the first free bytes from that step on are those from the next on.
     """
-    for place in range(held.first_dying[step], held.first_dying[step + 1]):
-        other = held.dying[place]
+    other = held.last[step]
+    while other >= 0:
         if held.birth[other] <= death and held.low[other] < at + size and held.high[other] > at:
             return True
-    for other in range(len(held.dying), held.filled[0]):  # loads that are kept
-        lies = held.low[other] < at + size and held.high[other] > at
-        if held.death[other] == step and lies:
-            return True
+        other = held.before[other]
     return False
 
 
@@ -442,11 +463,15 @@ def _lies_there(held: _Held, step: int, death: int, at: int, size: int) -> bool:
 def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: int) -> int:
     """Return the next address with so many bytes that are free from a step to another, or -1."""
     at = behind
+    born, there = held.born[step], held.born[-1]
+    first = min(held.alive[begin], born)
+    kept = there - (born - first)  # those that are kept begin here, less what comes before them
     for _ in range(2):  # from here on, then from the bottom
         moved = True
         while moved and at + size <= room:
             moved = False
-            for other in range(held.filled[0]):
+            for place in range(held.filled[0] - kept):
+                other = first + place if first + place < born else kept + place
                 alive = held.birth[other] <= step and held.death[other] >= begin
                 if alive and held.low[other] < at + size and held.high[other] > at:
                     # a load begins where a burst does
