@@ -93,8 +93,6 @@ CHANGES: Mapping[str, SearchConstants] = {
         "starts off",
         "reversions off",
         "climbing off",
-        "climbing.modelled_share 0.5",
-        "climbing.modelled_share 1",
         "climbing.climbed 1",
         "climbing.joined 0",
     )

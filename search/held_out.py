@@ -168,8 +168,7 @@ def _search(
         TRIALS if searcher == OURS else None, heuristic=heuristic, initial=initial,
         climbs=ALL - TRIALS if searcher == OURS else 0,
     )  # fmt: skip
-    # a run that climbs begins without the trees of the package
-    rankers = [advisor_of(fresh, seed, taught=searcher == MODELS)] if mine else []
+    rankers = [advisor_of(fresh, seed)] if mine else []
     executor = InProcessExecutor()
     executor.introduce(search.run, lambda: counted)  # type: ignore[arg-type,return-value]
     Campaign([SearchLoop(search, NoJournal(), rankers)], executor).run()

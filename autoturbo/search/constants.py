@@ -53,13 +53,10 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Climbing:
-    """The climb from the best candidates, where measuring is cheap.
+    """The climb from the best candidates after the trials, where measuring is cheap.
 
     Attributes:
         climbs: Schedules measured by climbing for each trial.
-        modelled_share: Share of the trials that models propose in a run that climbs; all else is
-            climbed. With a half DenseNet-121 ends 2 % slower in the mean of four seeds, with all of
-            them ResNet-18 at batch 4 takes 1.5 times the CPU.
         climbing_trials: Trials without which a run is a first look, and does not climb.
         at_once: Schedules that are measured before the climb looks on. Of 4, 8 and 16 none is best
             on all of the paper's ten: 4 is 2 to 3 % ahead of 16 on Conformer and MobileNet-v2, and
@@ -72,7 +69,6 @@ class Climbing:
     """
 
     climbs: float = 3.0
-    modelled_share: float = 0.25
     climbing_trials: int = 32
     at_once: int = 8
     climbed: int = 3

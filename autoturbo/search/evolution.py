@@ -405,10 +405,6 @@ def _points(
     return space.normal(points)
 
 
-NO_COST_MODEL = ""
-"""Stands for a search that begins without a pretrained model."""
-
-
 def make_ranker(
     evaluator: CandidateEvaluator,
     graph: Graph,
@@ -427,8 +423,7 @@ def make_ranker(
         dtype: What it computes in.
         seed: Of the run.
         log: Called with a line where the package's cost model cannot be used.
-        cost_model: Folder of the pretrained model, or a plug-in's name; the package's if None, and
-            :data:`NO_COST_MODEL` for none.
+        cost_model: Folder of the pretrained model, or a plug-in's name; the package's if None.
 
     Raises:
         AutoTurboError: The folder has no model that this release can use, or there is no such
@@ -440,9 +435,7 @@ def make_ranker(
     from autoturbo.cost_models.ranker import Ranker, prior_of
 
     vector, prior = target_vector(target, dtype), None
-    make = plugged(cost_model or None)
-    if cost_model == NO_COST_MODEL:
-        return Ranker(evaluator, vector, batch_share(graph, target), seed, None)
+    make = plugged(cost_model)
     try:
         prior = prior_of(evaluator, cost_model if make is None else None)
     except AutoTurboError as error:

@@ -558,11 +558,9 @@ class SearchLoop:
 
     @property
     def _climbing(self) -> Climbing | None:
-        """Return the constants of the climb once models have proposed their share; else None."""
-        climbing = self.search.constants.climbing if self.search.climbs else None
-        if climbing is None or self.schedules < climbing.modelled_share * self._wanted:
-            return None
-        return climbing
+        """Return the constants of the climb once models have proposed the trials; else None."""
+        climbs = self.search.climbs and self.schedules >= self._wanted
+        return self.search.constants.climbing if climbs else None
 
     def _reverted(self, trials: float) -> float:
         """Return how many of so many trials take choices back, where there is no climb."""

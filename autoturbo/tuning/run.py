@@ -44,7 +44,7 @@ from autoturbo.schedule.chip_part import WHOLE, used_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.search.constants import SEARCH, SearchConstants
-from autoturbo.search.evolution import NO_COST_MODEL, make_ranker
+from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
@@ -265,17 +265,14 @@ class Run:
         return handed.covers, int(budget)
 
     def climbs(self) -> float:
-        """Return how many schedules are measured by climbing after the trials."""
-        return self._climbs(self.config.total)
-
-    def _climbs(self, trials: int | None) -> float:
-        """Return how many schedules a run of so many trials measures by climbing after them.
+        """Return how many schedules are measured by climbing after the trials.
 
         Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
         """
         from autoturbo.simulate.measurers import is_cheap
 
         asked, climbing = self.config, self.constants.climbing
+        trials = asked.total
         ours = asked.sampler == COST_MODEL and not self.task.on_machine
         if climbing is None or not ours or self.execution.evaluator is not None:
             return 0
@@ -327,16 +324,11 @@ class Run:
 
             of = self.graph, used_target(of[1], part), self.info.key.dtype
             evaluator = Evaluator(*of)
-        ranker = make_ranker(evaluator, *of, self.config.seed, self.folder.log, self._cost_model())
+        ranker = make_ranker(
+            evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
+        )
         figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
         return tuple(map(ranker.by, figures))
-
-    def _cost_model(self) -> str | None:
-        """Return what the search begins with: nothing where it climbs, which finds as much."""
-        # as it began: a run that is resumed with another budget proposes what it has proposed
-        if self.config.cost_model is None and self._climbs(self.info.settings.get("trials")):
-            return NO_COST_MODEL
-        return self.config.cost_model
 
     def simulate(self, kept: BestSchedule | TrialRecord, _: RunInfo | None) -> str:
         """Return what simulating a best schedule that is kept already again contradicts."""

@@ -5,8 +5,8 @@ well. The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of
 the cost of sub-graphs with outputs in DDR. It does so again with outputs in the local buffers where
 they fit, if that matters, and with outputs that clusters divide, where there are too few samples
 for all of them. Its grid is coarse, so that it takes seconds, and nothing depends on the
-clock: the same model, target and version give the same
-starts. The search then frees outputs, weights and orders, and goes on.
+clock: the same model, target and version give the same starts. The search then frees outputs,
+weights and orders, and goes on.
 
 Neighbours that only gain if both are cut alike are a start too, and so is the heuristic with
 samples at once and splits that suit each other. All starts are simulated, the fastest is first.
@@ -381,15 +381,19 @@ def starts_of(
     found += [start_from(cover.knobs, "LB") for cover in near]
     found += [_running_ahead(evaluator, cover.knobs) for cover in far]
     found += [_running_ahead(evaluator, cover.knobs) for covers in divided for cover in covers[1:]]
-    suited = _with_policies(evaluator)
-    fewer = {knobs.batches_per_cluster for knobs in (evaluator.heuristic(), suited)}
-    for samples in sorted(fewer - {AUTO, model_scheduler.batch_choices()[0]}, key=int):
+    heuristic, suited = evaluator.heuristic(), _with_policies(evaluator)
+    every = model_scheduler.batch_choices()[0]
+    fewer = {knobs.batches_per_cluster for knobs in (heuristic, suited)}
+    for samples in sorted(fewer - {AUTO, every}, key=int):
         knobs = dataclasses.replace(FREE, batches_per_cluster=samples)
         best = _covers(evaluator, Costs, _SPREADS, starts, progress, knobs)[:1]
         found += [_running_ahead(evaluator, cover.knobs) for cover in best]
-    seconds = {one: _simulated(evaluator, one) for one in [*found, suited]}
-    fitting_ones = [one for one, each in seconds.items() if math.isfinite(each)]
-    return tuple(sorted(fitting_ones, key=seconds.__getitem__)[: starts.most])
+    waiting = dataclasses.replace(suited, fetch_ahead=AUTO)
+    if waiting not in (heuristic, Knobs(batches_per_cluster=every)):  # loads alone are a choice
+        found.append(suited)
+    seconds = {one: _simulated(evaluator, one) for one in found}
+    with_room = [one for one, each in seconds.items() if math.isfinite(each)]
+    return tuple(sorted(with_room, key=seconds.__getitem__)[: starts.most])
 
 
 def _with_policies(evaluator: Evaluator) -> Knobs:
