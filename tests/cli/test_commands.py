@@ -7,13 +7,9 @@ import math
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 
 import pytest
-from numba.core import event
 
 from autoturbo import compiled
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
@@ -28,14 +24,11 @@ from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, targ
 from autoturbo.hardware.machine import machine_names
 from autoturbo.registry import SAMPLERS
 from autoturbo.report.units import macs
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
 from tests.compiled_later import compiled_later
-
-if TYPE_CHECKING:
-    from autoturbo.search.space import Space
-    from autoturbo.simulate.evaluator import Evaluator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,17 +195,16 @@ def test_space_fits_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert words == wide.split("resnet50 @")[0].split()  # no word is broken
 
 
-def test_time_per_trial_is_a_mean(cli: Cli) -> None:
-    from autoturbo.search import Space
-    from autoturbo.simulate.evaluator import Evaluator
+def test_time_per_trial_leaves_out_what_is_compiled_and_loaded() -> None:
+    made = []
 
-    del cli
-    evaluator = Evaluator(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
-    space = Space.of(evaluator.model_scheduler)
-    times = iter((10.0, 10.1, 10.2, 10.6))
-    assert seconds_per_trial(evaluator, space, 3, lambda: next(times)) == pytest.approx(0.2)
-    slow = iter((10.0, 16.0))  # one is enough
-    assert seconds_per_trial(evaluator, space, 3, lambda: next(slow)) == 6.0
+    def make() -> Evaluator:
+        made.append(Evaluator(load_model("alexnet", batch=1), load_target("stcp920"), "float16"))
+        return made[-1]
+
+    times = iter((0.0, 30.0, 40.0, 40.2))  # the first evaluator's half a minute is compiling
+    assert seconds_per_trial(make, lambda: next(times)) == pytest.approx(0.25)
+    assert len(made) == 2
 
 
 def test_simulate(cli: Cli) -> None:
@@ -397,17 +389,3 @@ def test_help_texts_name_what_there_is(cli: Cli) -> None:
     text = " ".join(cli("tune", "--help").out.split())
     assert ", ".join(DTYPES[:-1]) + f" or {DTYPES[-1]}" in text
     assert {"cost-model", "random", "tpe"} <= set(SAMPLERS.builtin)
-
-
-def test_time_per_trial_leaves_out_what_is_compiled() -> None:
-    """A first run compiles at any setting; the search then finds it compiled."""
-
-    def evaluate(_knobs: object) -> None:
-        with event.trigger_event("numba:compile"):
-            time.sleep(0.2)
-
-    seconds = iter(range(0, 100, 10))
-    evaluator = cast("Evaluator", SimpleNamespace(evaluate=evaluate))
-    numbers = SimpleNamespace(random=lambda _, count: range(count), knobs_of=lambda gene: gene)
-    found = seconds_per_trial(evaluator, cast("Space", numbers), 1, lambda: float(next(seconds)))
-    assert 9.0 < found < 9.9  # ten by the clock, of which 0.2 or more is compiling

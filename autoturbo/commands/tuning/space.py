@@ -1,7 +1,7 @@
 """Show the search space of a run: its knobs, its size, how long a search takes.
 
 The knobs of the model come first, then those that its heaviest sub-graphs have besides. A dry run:
-a few settings are measured for the time that one takes, and nothing is kept.
+the heuristic is measured for the time that a trial takes, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo space examples/models/resnet50.onnx --target goya"
-_SAMPLES = 8
-"""Settings measured for the estimate."""
-
-_ENOUGH_S = 1.0
-"""Seconds of measuring after which no further setting is tried for it."""
+_PROPOSING_S = 0.05
+"""Seconds of a trial besides those that finding the heuristic's samples takes. README's ten runs of
+64 trials take 0.6 to 1.3 times as long as is said so, U-Net's 5 times."""
 
 
 KnobJson = TypedDict("KnobJson", {
@@ -71,13 +69,6 @@ class SpaceLine(ModelNotes):
     expected_s: dict[str, Duration]
 
 
-_LEARNING_S = 0.02
-"""Seconds per trial that proposing and learning take: half of a ResNet-50 trial, profiled."""
-
-_SAMPLES = 3
-"""Settings measured to say how long a run takes."""
-
-
 def add_arguments(parser: Parser) -> None:
     """Add the model and the target."""
     add_model_options(parser)
@@ -89,14 +80,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
     from autoturbo.config import SUBGRAPHS
     from autoturbo.search.space import Space
-    from autoturbo.simulate.evaluator import Evaluator
 
     pair = load_pair(options)
     notes = tell_notes(pair.model, console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    evaluator = Evaluator(pair.model, pair.target, pair.dtype)
-    space = Space.of(evaluator.model_scheduler, subgraphs=own)
-    seconds = seconds_per_trial(evaluator, space)
+    space = Space.of(_evaluator_of(pair)().model_scheduler, subgraphs=own)
+    seconds = seconds_per_trial(_evaluator_of(pair))
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     of = space.as_json()
     line: SpaceLine = {
@@ -114,30 +103,23 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def seconds_per_trial(
-    evaluator: Evaluator,
-    space: Space,
-    samples: int = _SAMPLES,
-    clock: Callable[[], float] = time.perf_counter,
+    make: Callable[[], Evaluator], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return the mean seconds of a measurement over a few random settings, without compiling.
+    """Return about how many seconds a trial takes with what is climbed for it.
 
-    The first setting is not counted. A first run compiles code at later ones as well, which the
-    search then finds compiled: that time is taken off. Of a large model one setting has to do: an
-    estimate is not worth more than :data:`_ENOUGH_S`.
+    It is about what it takes to find the heuristic's number of samples, nothing being known. The
+    first time code is compiled and loaded, so that the second one counts.
+
+    Args:
+        make: Makes the evaluator anew.
+        clock: Returns seconds.
     """
-    import numpy as np
-
-    from autoturbo.compiled import CompileProgress, watched_compiling
-
-    genes = space.random(np.random.default_rng(0), samples + 1)
-    evaluator.evaluate(space.knobs_of(genes[0]))
-    start, count, took = clock(), 0, 0.0
-    with watched_compiling(CompileProgress()) as compiling:
-        while count < samples and took < _ENOUGH_S:
-            count += 1
-            evaluator.evaluate(space.knobs_of(genes[count]))
-            took = clock() - start - compiling.seconds
-    return max(took, 0.0) / max(count, 1)
+    took = 0.0
+    for _ in range(2):
+        evaluator, start = make(), clock()
+        evaluator.heuristic()
+        took = clock() - start
+    return _PROPOSING_S + took
 
 
 def expected_seconds(
@@ -152,14 +134,18 @@ def expected_seconds(
     """
     from autoturbo.search.space import Space
     from autoturbo.search.warm_starts.starts import placing_seconds
-    from autoturbo.simulate.evaluator import Evaluator
 
-    evaluator = Evaluator(pair.model, pair.target, pair.dtype)
+    evaluator = _evaluator_of(pair)()
     space = Space.of(evaluator.model_scheduler, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
-    measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
-    placing = placing_seconds(evaluator.model_scheduler)
-    return placing + trials * (measuring + _LEARNING_S), trials
+    each = seconds_per_trial(_evaluator_of(pair)) / (execution.workers or 1)
+    return placing_seconds(evaluator.model_scheduler) + trials * each, trials
+
+
+def _evaluator_of(pair: Pair[Target]) -> Callable[[], Evaluator]:
+    from autoturbo.simulate.evaluator import Evaluator
+
+    return lambda: Evaluator(pair.model, pair.target, pair.dtype)
 
 
 def _print(pair: Pair[Target], space: Space, console: Console) -> None:
