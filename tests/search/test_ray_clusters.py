@@ -20,7 +20,7 @@ from tests.processes import HANG_S, wait_for_trials
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]
 
-TUNE = ("tune", "alexnet", "--batch", "1", "--trials", "400", "--no-progress")
+TUNE = ("tune", "alexnet", "--batch", "1", "--trials", "100", "--no-progress")
 SOON_S = 15
 """Seconds until a dead head is told of, on a machine with much to do; Ray takes 60."""
 
