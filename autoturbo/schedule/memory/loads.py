@@ -462,24 +462,28 @@ def _lies_there(held: _Held, step: int, death: int, at: int, size: int) -> bool:
 @borrowing
 def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: int) -> int:
     """Return the next address with so many bytes that are free from a step to another, or -1."""
-    at = behind
     born, there = held.born[step], held.born[-1]
-    first = min(held.alive[begin], born)
-    kept = there - (born - first)  # those that are kept begin here, less what comes before them
-    for _ in range(2):  # from here on, then from the bottom
-        moved = True
-        while moved and at + size <= room:
-            moved = False
-            for place in range(held.filled[0] - kept):
-                other = first + place if first + place < born else kept + place
-                alive = held.birth[other] <= step and held.death[other] >= begin
-                if alive and held.low[other] < at + size and held.high[other] > at:
-                    # a load begins where a burst does
-                    at, moved = -(-held.high[other] // ALIGNMENT) * ALIGNMENT, True
+    for start in (behind, 0):  # from here on, then from the bottom
+        at, before = start, -1
+        while at != before and at + size <= room:
+            before = at
+            at = _past(held, held.alive[begin], born, begin, step, at, size)
+            at = _past(held, there, held.filled[0], begin, step, at, size)  # loads that are kept
         if at + size <= room:
             return int(at)
-        at = 0
     return -1
+
+
+@borrowing
+def _past(
+    held: _Held, first: int, end: int, begin: int, step: int, at: int, size: int
+) -> int:  # fmt: skip
+    """Return an address, or that behind those from a first to an end which have its bytes."""
+    for other in range(first, end):
+        alive = held.birth[other] <= step and held.death[other] >= begin
+        if alive and held.low[other] < at + size and held.high[other] > at:
+            at = -(-held.high[other] // ALIGNMENT) * ALIGNMENT  # a load begins where a burst does
+    return at
 
 
 @borrowing
