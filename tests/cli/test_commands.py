@@ -203,8 +203,10 @@ def test_time_per_trial_leaves_out_what_is_compiled_and_loaded() -> None:
         return made[-1]
 
     times = iter((0.0, 30.0, 40.0, 40.2))  # the first evaluator's half a minute is compiling
-    assert seconds_per_trial(make, lambda: next(times)) == pytest.approx(0.25)
+    assert seconds_per_trial(make, clock=lambda: next(times)) == pytest.approx(0.25)
     assert len(made) == 2
+    shared = iter((0.0, 30.0, 40.0, 40.2))
+    assert seconds_per_trial(make, 4, lambda: next(shared)) == pytest.approx(0.1)
 
 
 def test_simulate(cli: Cli) -> None:

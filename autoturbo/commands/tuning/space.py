@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo space examples/models/resnet50.onnx --target goya"
 _PROPOSING_S = 0.05
-"""Seconds of a trial besides those that finding the heuristic's samples takes. README's ten runs of
-64 trials take 0.6 to 1.3 times as long as is said so, U-Net's 5 times."""
+"""Seconds of a trial besides those that finding the heuristic's samples takes. Trials of README's
+workloads take about half to all of what is said so, U-Net's five times as much."""
 
 
 KnobJson = TypedDict("KnobJson", {
@@ -84,8 +84,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     notes = tell_notes(pair.model, console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    space = Space.of(_evaluator_of(pair)().model_scheduler, subgraphs=own)
-    seconds = seconds_per_trial(_evaluator_of(pair))
+    make = _evaluator_of(pair)
+    space = Space.of(make().model_scheduler, subgraphs=own)
+    seconds = seconds_per_trial(make)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     of = space.as_json()
     line: SpaceLine = {
@@ -103,7 +104,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def seconds_per_trial(
-    make: Callable[[], Evaluator], clock: Callable[[], float] = time.perf_counter
+    make: Callable[[], Evaluator],
+    workers: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Return about how many seconds a trial takes with what is climbed for it.
 
@@ -112,6 +115,7 @@ def seconds_per_trial(
 
     Args:
         make: Makes the evaluator anew.
+        workers: That measure at a time; one process proposes.
         clock: Returns seconds.
     """
     took = 0.0
@@ -119,7 +123,7 @@ def seconds_per_trial(
         evaluator, start = make(), clock()
         evaluator.heuristic()
         took = clock() - start
-    return _PROPOSING_S + took
+    return _PROPOSING_S + took / workers
 
 
 def expected_seconds(
@@ -135,14 +139,16 @@ def expected_seconds(
     from autoturbo.search.space import Space
     from autoturbo.search.warm_starts.starts import placing_seconds
 
-    evaluator = _evaluator_of(pair)()
-    space = Space.of(evaluator.model_scheduler, subgraphs=asked.subgraphs or 0)
+    make = _evaluator_of(pair)
+    model_scheduler = make().model_scheduler
+    space = Space.of(model_scheduler, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
-    each = seconds_per_trial(_evaluator_of(pair)) / (execution.workers or 1)
-    return placing_seconds(evaluator.model_scheduler) + trials * each, trials
+    each = seconds_per_trial(make, execution.workers or 1)
+    return placing_seconds(model_scheduler) + trials * each, trials
 
 
 def _evaluator_of(pair: Pair[Target]) -> Callable[[], Evaluator]:
+    """Return what makes an evaluator of a pair that knows nothing yet."""
     from autoturbo.simulate.evaluator import Evaluator
 
     return lambda: Evaluator(pair.model, pair.target, pair.dtype)
