@@ -9,20 +9,18 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing itself takes longer to load than this module
 if TYPE_CHECKING:
     from autoturbo import errors, testing
-    from autoturbo.commands.loading import load_model, resume
+    from autoturbo.commands.loading import load_model
     from autoturbo.commands.schedules.apply import apply_schedule
-    from autoturbo.commands.schedules.compare import compare
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.hardware.machine import load_machine
     from autoturbo.host.files import load_runner
+    from autoturbo.library import compare, explain, inspect, resume, simulate, sweep, tune, verify
     from autoturbo.schedule.files import load_schedule
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
-    from autoturbo.simulate.measurement import Measurement
-    from autoturbo.tuning.sweeping import sweep
-    from autoturbo.tuning.tuner import tune
-    from autoturbo.verify import verify_schedule
+    from autoturbo.simulator.measurement import Measurement
+    from autoturbo.verifier import verify_schedule
     from autoturbo.version import __version__
 
 __all__ = [
@@ -35,15 +33,19 @@ __all__ = [
     "apply_schedule",
     "compare",
     "errors",
+    "explain",
+    "inspect",
     "load_machine",
     "load_model",
     "load_runner",
     "load_schedule",
     "load_target",
     "resume",
+    "simulate",
     "sweep",
     "testing",
     "tune",
+    "verify",
     "verify_schedule",
 ]
 
@@ -51,20 +53,20 @@ _HOMES = {
     "CostModelSampler": "autoturbo.search.samplers",
     "Graph": "autoturbo.graph.operators",
     "Knobs": "autoturbo.schedule.knobs.candidate",
-    "Measurement": "autoturbo.simulate.measurement",
+    "Measurement": "autoturbo.simulator.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",
     "apply_schedule": "autoturbo.commands.schedules.apply",
-    "compare": "autoturbo.commands.schedules.compare",
     "load_machine": "autoturbo.hardware.machine",
     "load_model": "autoturbo.commands.loading",
     "load_runner": "autoturbo.host.files",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
-    "resume": "autoturbo.commands.loading",
-    "sweep": "autoturbo.tuning.sweeping",
-    "tune": "autoturbo.tuning.tuner",
-    "verify_schedule": "autoturbo.verify",
+    "verify_schedule": "autoturbo.verifier",
+    **dict.fromkeys(
+        ("compare", "explain", "inspect", "resume", "simulate", "sweep", "tune", "verify"),
+        "autoturbo.library",
+    ),
 }
 """The module that each public name is defined in."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.progress import Progress
     from autoturbo.search.selection.verified_selection import Verifier
-    from autoturbo.simulate.contract import EvaluatorFactory
+    from autoturbo.simulator.contract import EvaluatorFactory
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic at its best) included."""
@@ -72,6 +72,19 @@ A ``"switch"`` has a flag without a value, which sets what it is not by default;
 read from a file; ``"python"`` values (functions) have no flag.
 """
 
+Group = Literal[
+    "model",
+    "target",
+    "which schedule",
+    "how long",
+    "what you decide",
+    "how to search",
+    "where it is measured",
+    "checks and comparisons",
+    "what is kept",
+]
+"""Titles under which a command's help has its flags, in their order."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
@@ -86,6 +99,7 @@ class Option:
         help: What it is, in the words of the command line's help.
         more: What Python's documentation says besides.
         kind: Of its values.
+        group: Where the help has its flag; None if it has no flag.
         flag: On the command line; of the field's name if empty.
         metavar: What the help calls the value.
         usual: What it is if it is not given, where the field's default does not say so.
@@ -102,6 +116,7 @@ class Option:
     help: str
     more: str = ""
     kind: Kind
+    group: Group | None = None
     flag: str = ""
     metavar: str = ""
     usual: str = ""
@@ -114,14 +129,14 @@ class Option:
     absent: object = None
 
 
-def option(text: str, kind: Kind, **more: Any) -> Mapping[str, Any]:
+def option(text: str, kind: Kind, group: Group, **more: Any) -> Mapping[str, Any]:
     """Return the metadata of a field: its :class:`Option`, from the help's text on."""
-    return {"option": Option(help=text, kind=kind, **more)}
+    return {"option": Option(help=text, kind=kind, group=group, **more)}
 
 
 def argument(text: str) -> Mapping[str, Any]:
     """Return the metadata of a field that is a plain argument of a public function."""
-    return option(text, "python")
+    return {"option": Option(help=text, kind="python")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,42 +144,45 @@ class ResumeConfig:
     """What decides the result of a run and may change, or is said again, when it is resumed."""
 
     trials: int | None = field(default=None, metadata=option(
-        "trials of each run in total, also after a resume", "count",
+        "trials of each run in total, also after a resume", "count", "how long",
         metavar="N", unit="trials", least=1, early=True,
         usual="as the effort says; without limit with a time budget",
     ))  # fmt: skip
     time_budget: float | None = field(default=None, metadata=option(
-        "stop all after this long, for example 10m", "seconds",
+        "stop all after this long, for example 10m", "seconds", "how long",
         metavar="TIME", unit="seconds", least=0, early=True,
         more="Counts from the call with all that comes first and last. What workers measure then is"
         " ended; what this process simulates is not, so that one trial is always made. Makes the"
         " result depend on the machine.",
     ))  # fmt: skip
     patience: int | None = field(default=None, metadata=option(
-        "stop after N trials without a better one", "count",
+        "stop after N trials without a better one", "count", "how long",
         metavar="N", unit="trials", least=1, early=True,
     ))  # fmt: skip
     bound_gap: float | None = field(default=None, metadata=option(
         "stop once the latency is within this of the lower bound, for example 5%", "share",
-        metavar="PERCENT", least=0, early=True, more="In Python a share of one: 0.05.",
+        "how long", metavar="PERCENT", least=0, early=True, more="In Python a share of one: 0.05.",
     ))  # fmt: skip
     verify: bool | None = field(default=None, metadata=option(
         "also run the best schedule in ONNX Runtime, against the model", "switch",
+        "checks and comparisons",
     ))  # fmt: skip
     fixed: Mapping[str, Any] | None = field(default=None, metadata=option(
         "fix a knob, LAYER.KNOB for the sub-graph with a layer, or what a knobs file has", "values",
+        "what you decide",
         flag="--fix", metavar="KNOB=VALUE|FILE", more="A mapping of names to values.",
     ))  # fmt: skip
     allowed: Mapping[str, Sequence[Any]] | None = field(default=None, metadata=option(
-        "try only these values of a knob of the model", "offers",
+        "try only these values of a knob of the model", "offers", "what you decide",
         flag="--allow", metavar="KNOB=V1,V2", more="A mapping of names to values.",
     ))  # fmt: skip
     keep: Sequence[Sequence[str]] | None = field(default=None, metadata=option(
         "keep these layers, and what lies between them, in one sub-graph", "groups",
-        metavar="LAYER,LAYER", more="Several groups, each a sequence of names.",
+        "what you decide", metavar="LAYER,LAYER", more="Several groups, each a sequence of names.",
     ))  # fmt: skip
     cut: Sequence[str] | None = field(default=None, metadata=option(
-        "end a sub-graph behind this layer", "layers", metavar="LAYER", more="Several names.",
+        "end a sub-graph behind this layer", "layers",
+        "what you decide", metavar="LAYER", more="Several names.",
     ))  # fmt: skip
 
     def check(self) -> None:
@@ -183,59 +201,64 @@ class TuneConfig(ResumeConfig):
     """What decides the result of a run; every field is kept with the run and enters its hash."""
 
     dtype: str | None = field(default=None, metadata=option(
-        "float32, float16, bfloat16, int8, bfloat8 or bfloat4", "name",
+        "float32, float16, bfloat16, int8, bfloat8 or bfloat4", "name", "target",
         metavar="TYPE", choices="autoturbo.hardware:DTYPES", usual="what suits the target",
         early=True,
     ))  # fmt: skip
     effort: str = field(default="quick", metadata=option(
-        "quick, standard or thorough: 64, 400 or 2000 trials", "name",
+        "quick, standard or thorough: 64, 400 or 2000 trials", "name", "how long",
         metavar="LEVEL", choices=tuple(EFFORTS), early=True,
     ))  # fmt: skip
     sampler: str = field(default=COST_MODEL, metadata=option(
-        "cost-model, random, tpe, ...", "name",
+        "cost-model, random, tpe, ...", "name", "how to search",
         metavar="NAME", choices="autoturbo.registry:SAMPLERS.names", early=True,
         more="One of :data:`autoturbo.registry.SAMPLERS`; on a machine ours is annealing.",
     ))  # fmt: skip
     objective: str | Sequence[str] = field(default="latency", metadata=option(
         "latency, throughput, energy or ddr-bytes; several give a Pareto front", "names",
+        "how to search",
         metavar="NAME", choices="autoturbo.search.objectives:OBJECTIVES", early=True,
         more="Several as a sequence, or with commas.",
     ))  # fmt: skip
     round: int | None = field(default=None, metadata=option(
-        "trials proposed at a time; more keep more workers busy", "count",
+        "trials proposed at a time; more keep more workers busy", "count", "how to search",
         metavar="N", unit="trials", least=1, most=ROUND, usual="16",
         more="With more, each proposal knows less.",
     ))  # fmt: skip
     subgraphs: int | None = field(default=None, metadata=option(
-        "heaviest sub-graphs with own knobs", "count",
+        "heaviest sub-graphs with own knobs", "count", "how to search",
         metavar="N", least=0, usual="8; Optuna's samplers: 0", absent=0,
     ))  # fmt: skip
     transfer: bool = field(default=True, metadata=option(
         "take starts from the database's schedules of models with like layers", "switch",
+        "how to search",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
-        "the same seed, the same result", "count", metavar="N", least=0, early=True,
+        "the same seed, the same result", "count",
+        "how to search", metavar="N", least=0, early=True,
         more="Whatever ``jobs`` and ``ray``.",
     ))  # fmt: skip
     measurer: str = field(default="simulator", metadata=option(
-        "what measures schedules: simulator, or a plug-in's", "name",
+        "what measures schedules: simulator, or a plug-in's", "name", "where it is measured",
         metavar="NAME", choices="autoturbo.registry:MEASURERS.names",
     ))  # fmt: skip
     cost_model: str | None = field(default=None, metadata=option(
-        "a plug-in's cost model, or the folder of one to begin with", "text",
+        "a plug-in's cost model, or the folder of one to begin with", "text", "how to search",
         metavar="NAME", usual="the package's",
         more="A name of :data:`autoturbo.registry.COST_MODELS`, or a folder that"
         " ``autoturbo cost-model train`` wrote, which is read again when the run is resumed.",
     ))  # fmt: skip
     begin: Sequence[Any] | None = field(default=None, metadata=option(
-        "try first what a knobs file or a schedule file has", "candidates", metavar="FILE",
+        "try first what a knobs file or a schedule file has", "candidates",
+        "how to search", metavar="FILE",
         more="Several settings: ``Knobs``, mappings, schedules or paths.",
     ))  # fmt: skip
     warm_starts: bool = field(default=True, metadata=option(
         "begin from partitions found by dynamic programming, and from the database", "switch",
+        "how to search",
     ))  # fmt: skip
     baselines: Sequence[str] = field(default=("tvm", "graphturbo"), metadata=option(
-        "other schedulers measured for comparison", "names",
+        "other schedulers measured for comparison", "names", "checks and comparisons",
         metavar="NAME", choices="autoturbo.commands.scheduling:schedulers", least=0,
         more="On a machine, the published ones for machines.",
     ))  # fmt: skip
@@ -428,65 +451,75 @@ class SweepConfig(TuneConfig):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExecutionConfig:
-    """The execution of a call: where it measures and writes, and its callbacks.
+class ExecutionOptions:
+    """What a user may say of the execution of a call: where it measures and writes, its callbacks.
 
     None of it affects the result.
     """
 
     jobs: int | None = field(default=None, metadata=option(
-        "processes that measure", "count", metavar="N", unit="processes", least=1, most=JOBS,
+        "processes that measure", "count",
+        "where it is measured", metavar="N", unit="processes", least=1, most=JOBS,
         usual="1; with Ray, one per CPU of the cluster",
     ))  # fmt: skip
     ray: str | None = field(default=None, metadata=option(
-        "measure on a Ray cluster; a local one without ADDRESS", "text", metavar="ADDRESS",
+        "measure on a Ray cluster; a local one without ADDRESS", "text",
+        "where it is measured", metavar="ADDRESS",
         more='In Python, ``"local"`` for one of our own.',
     ))  # fmt: skip
     runtime_env: Mapping[str, Any] | None = field(default=None, metadata=option(
         "JSON or YAML of Ray's runtime_env: brings machines what they lack", "mapping",
+        "where it is measured",
         flag="--ray-runtime-env", metavar="FILE", more="In Python, a mapping.",
     ))  # fmt: skip
     ray_resource: str | None = field(default=None, metadata=option(
         "a resource of Ray of which each measurement takes one, such as a board", "text",
+        "where it is measured",
         metavar="NAME", more="There are as many workers as the cluster has of it.",
     ))  # fmt: skip
-    timeout_s: float | None = field(default=None, metadata=option(
-        "give a measurement up after this long, for example 30s", "seconds",
-        flag="--timeout", metavar="TIME", unit="seconds", usual="never",
+    timeout: float | None = field(default=None, metadata=option(
+        "give a measurement up after this long, for example 30s", "seconds", "where it is measured",
+        metavar="TIME", unit="seconds", least=0, usual="never",
     ))  # fmt: skip
     runs_folder: str | Path | None = field(default=None, metadata=option(
-        "where run folders are made", "path", metavar="PATH", usual=RUNS, kept=True,
+        "where run folders are made", "path", "what is kept", metavar="PATH", usual=RUNS, kept=True,
         more="Without a database, a temporary folder that goes with the result.",
     ))  # fmt: skip
     proposer: str | None = field(default=None, metadata=option(
         "a program that proposes candidates, by lines of JSON, for --sampler program", "text",
-        metavar="COMMAND", more="It is kept nowhere: 'resume' is given it again.",
+        "how to search", metavar="COMMAND", more="It is kept nowhere: 'resume' is given it again.",
     ))  # fmt: skip
     storage: str | None = field(default=None, repr=False, metadata=option(
         "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)", "text",
-        metavar="URL", kept=True,
+        "what is kept", metavar="URL", kept=True,
         more="Its password is kept nowhere.",
     ))  # fmt: skip
     database: str | Path | None = field(default=None, metadata=option(
         "a file that keeps the trials, and whose schedules a search may start from", "path",
-        flag="--db", metavar="PATH",
+        "what is kept", flag="--db", metavar="PATH",
         more="None keeps nothing: the same call gives the same wherever it is made.",
     ))  # fmt: skip
-    on_begin: Callable[[RunInfo], None] | None = field(default=None, metadata=option(
-        "called with the record of each run before its first trial", "python"
+    on_begin: Callable[[RunInfo], None] | None = field(default=None, metadata=argument(
+        "called with the record of each run before its first trial"
     ))  # fmt: skip
-    on_progress: Callable[[Progress], None] | None = field(default=None, metadata=option(
+    on_progress: Callable[[Progress], None] | None = field(default=None, metadata=argument(
         "called while code is compiled, when cuts are placed, after every outcome, and when the "
-        "search has stopped", "python"
+        "search has stopped"
     ))  # fmt: skip
-    evaluator: EvaluatorFactory | None = field(default=None, metadata=option(
-        "builds what measures; with ``measurer`` if None", "python"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExecutionConfig(ExecutionOptions):
+    """The execution of a call, with what only this package's own callers say."""
+
+    evaluator: EvaluatorFactory | None = field(default=None, metadata=argument(
+        "builds what measures; with ``measurer`` if None"
     ))  # fmt: skip
-    verifier: Verifier | None = field(default=None, metadata=option(
-        "checks what is handed out; :func:`autoturbo.verify_schedule` if None", "python"
+    verifier: Verifier | None = field(default=None, metadata=argument(
+        "checks what is handed out; :func:`autoturbo.verify_schedule` if None"
     ))  # fmt: skip
-    began: float = field(default=0.0, metadata=option(
-        "when the time budget began, by the monotonic clock; with the call if 0", "python"
+    began: float = field(default=0.0, metadata=argument(
+        "when the time budget began, by the monotonic clock; with the call if 0"
     ))  # fmt: skip
 
     def check(self) -> None:

@@ -374,7 +374,9 @@ class Kind(enum.Enum):
     DATABASE = "an exported database", _SQLITE + rb"..\x01\x01.{48}ATub"
     TABLE = (
         "a table of a sweep",
-        (rb"[^\n]*latency_s[^\n]*,trials,(idle_trials,late_gain,)?front,(slower_than,)?run\n"),
+        (
+            rb"[^\n]*latency_s[^\n]*,trials,(idle_trials,late_gain,)?(cost,)?front,(slower_than,)?run\n"
+        ),
     )
     SVG = "a plot (SVG)", rb"\s*<(\?xml[^>]*>\s*(<!DOCTYPE svg[^>]*>\s*)?<)?svg"
     PNG = "a plot (PNG)", rb"\x89PNG"

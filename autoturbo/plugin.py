@@ -15,10 +15,10 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.proposer import Proposer
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
-from autoturbo.simulate.measurers import (
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.measurers import (
     Measurer,
     MeasurerInfo,
     Reading,

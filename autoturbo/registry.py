@@ -34,18 +34,37 @@ class Registry:
         kind: What messages call one.
         builtin: Where ours are, by name, in the order in which they are told.
         aliases: Other names of ours.
+        here: What this process alone has registered, by name.
     """
 
     group: str
     kind: str
     builtin: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    here: dict[str, Any] = field(default_factory=dict)
+
+    def register(self, name: str, made: Any) -> None:
+        """Register something in this process alone, for a notebook or a test.
+
+        Other processes do not see it: workers that measure, and a later ``resume``. What they need
+        is registered by an entry point of a package.
+
+        Args:
+            name: Its name.
+            made: What an entry point would name. A later one of the same name takes its place.
+
+        Raises:
+            UsageError: The name is one of ours.
+        """
+        if self.is_ours(name):
+            raise UsageError(f"the {self.kind} {name!r} is one of ours", hint="choose another name")
+        self.here[name] = made
 
     def names(self) -> tuple[str, ...]:
         """Return the names of ours, then those of plug-ins; nothing is loaded."""
         entries = _installed(group=self.group)
-        plugged = {entry.name for entry in entries}.difference(self.builtin, self.aliases)
-        return (*self.builtin, *sorted(plugged))
+        others = {*self.here, *(entry.name for entry in entries)}
+        return (*self.builtin, *sorted(others.difference(self.builtin, self.aliases)))
 
     def find(self, name: str) -> EntryPoint:
         """Return the entry point of a name, not loaded.
@@ -54,10 +73,11 @@ class Registry:
             UsageError: There is none of that name.
         """
         name = self.aliases.get(name, name)
-        if name in self.builtin:
+        if name in self.builtin or name in self.here:
             from importlib.metadata import EntryPoint
 
-            return EntryPoint(name, self.builtin[name], self.group)
+            where = self.builtin.get(name) or f"{self.here[name].__module__}:{name}"
+            return EntryPoint(name, where, self.group)
         entries = _installed(group=self.group, name=name)
         if not entries:
             known = did_you_mean(name, (*self.names(), *self.aliases))
@@ -79,6 +99,8 @@ class Registry:
         return self._loaded(self.find(name))
 
     def _loaded(self, entry: EntryPoint) -> Any:
+        if entry.name in self.here:
+            return self.here[entry.name]
         try:
             return entry.load()
         except (Exception, SystemExit) as error:  # code of others may fail in any way: tell whose
@@ -107,11 +129,27 @@ class Registry:
     def version(self, name: str) -> str:
         """Return the version of the package that brings a plug-in; empty where it is not known.
 
+        What this process alone has registered has a digest of its source, for two of one name are
+        two.
+
         Raises:
             UsageError: There is none of that name.
         """
+        if name in self.here:
+            return _digest(self.here[name])
         entry = self.find(name)
         return str(entry.dist.version) if entry.dist is not None else ""
+
+
+def _digest(made: Any) -> str:
+    """Return a digest of the source of something; empty where there is none."""
+    import hashlib
+    import inspect
+    from contextlib import suppress
+
+    with suppress(OSError, TypeError):
+        return hashlib.sha256(inspect.getsource(made).encode()).hexdigest()[:10]
+    return ""
 
 
 def _installed(**asked: str) -> EntryPoints:
@@ -140,10 +178,10 @@ PUBLISHED: Final = "graphturbo"
 """The scheduler that makes the published heuristic."""
 
 HEURISTIC: Final = "heuristic"
-"""What people call it: trial 0 of a run, GraphTurbo's rules at their best batches per cluster."""
+"""What people call a run's first trial: GraphTurbo's rules at their best batches per cluster."""
 
 HEURISTICS: Final = (PUBLISHED, "partition_tuner")
-"""The schedulers that trial 0 of a run is of, on a target and on a machine of several units."""
+"""The schedulers that a run begins with, on a target and on a machine of several units."""
 
 COST_MODEL: Final = "cost-model"
 """Our sampler: evolution guided by a model of kernel times."""
@@ -155,7 +193,7 @@ ANNEALING: Final = "annealing"
 """Ours on a machine of several processing units, where it is the only one."""
 
 MEASURERS: Final = Registry(
-    "autoturbo.measurers", "measurer", {SIMULATOR: "autoturbo.simulate.evaluator:Simulator"}
+    "autoturbo.measurers", "measurer", {SIMULATOR: "autoturbo.simulator.evaluator:Simulator"}
 )
 
 SAMPLERS: Final = Registry(
@@ -221,7 +259,7 @@ VERIFIERS: Final = Registry(
     "autoturbo.verifiers",
     "verifier of schedules",
     {
-        "Schedule": "autoturbo.verify:nothing_more",
+        "Schedule": "autoturbo.verifier:nothing_more",
         "MachineSchedule": "autoturbo.heterogeneous.verification:check_runs",
     },
 )
@@ -257,3 +295,8 @@ class Shown:
     def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
         del cycle
         printer.text(VIEWS.make(type(self).__name__, self).text())
+
+
+def trial_name(number: int) -> str:
+    """Return what people call a trial of a run: the first one is the heuristic."""
+    return f"trial {number}" if number else f"the {HEURISTIC}"

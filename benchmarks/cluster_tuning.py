@@ -34,7 +34,7 @@ from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.search.executors.ray_session import connect
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import Pair, tune_all
 
@@ -141,14 +141,14 @@ def compared(models: int, targets: int, trials: int, every: float, nodes: int = 
     blamed = sum(
         isinstance(trial.outcome, Failure) and trial.outcome.reason in ("worker", "memory")
         for result in results
-        for trial in result.history
+        for trial in result.trials
     )
     counts = [trouble.workers, trouble.nodes, blamed]
     print_table(
         ["run", "s", "trials", "workers killed", "nodes killed", "settings blamed"],
         [
             ["this process", alone, len(pairs) * trials, 0, 0, 0],
-            ["cluster", troubled, sum(r.trials for r in results), *counts],
+            ["cluster", troubled, sum(r.measured for r in results), *counts],
         ],
     )
     same = texts[0] == texts[1] and len(texts[0]) > 0

@@ -30,7 +30,7 @@ import autoturbo
 from autoturbo.database import BestSchedule, Database, PairKey, RunInfo, TrialRecord
 from autoturbo.database.formats import encode
 from autoturbo.datasets import workloads
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 
 TEMPLATES = ("squeezenet1_1", "resnet50")
 SEARCHED, PER_RUN, BATCH, TARGETS = 64, 400, 16, 5

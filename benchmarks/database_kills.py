@@ -104,9 +104,8 @@ def drive(folder: Path, seed: int, trials: int) -> None:
         return
     file = folder.parent / "small.onnx"
     autoturbo.tune(
-        autoturbo.load_model(file), autoturbo.load_target(TARGET), trials=trials, seed=seed,
-        sampler=RANDOM, database=path, runs_folder=folder / "runs", model_file=str(file),
-        baselines=(), transfer=False,
+        file, TARGET, trials=trials, seed=seed, sampler=RANDOM, database=path,
+        runs_folder=folder / "runs", baselines=(), transfer=False,
     )  # fmt: skip
 
 

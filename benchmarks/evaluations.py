@@ -44,8 +44,8 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
 from autoturbo.schedule.pipeline import SchedulerCache
-from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator, Simulator
+from autoturbo.simulator.measurement import Measurement
 
 MODELS = ("squeezenet1_1", "resnet18", "resnet50", "bert_base_s128", "densenet121", "unet")
 TRIALS, COLD = 400, 3
@@ -60,7 +60,7 @@ def searched(model: Graph, trials: int) -> list[Knobs]:
             database=Path(folder) / "search.db",
             runs_folder=Path(folder),
         )  # fmt: skip
-    return [trial.knobs for trial in result.history]
+    return [trial.knobs for trial in result.trials]
 
 
 def with_loads(knobs: Knobs, fetch_ahead: int) -> Knobs:

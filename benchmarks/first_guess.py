@@ -42,9 +42,9 @@ from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import openings
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.plan import KernelStatistics
 
 TARGET = "stcp920"
 RANDOM = MUTANTS = 500

@@ -27,8 +27,8 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.sequence import KernelMemory
+from autoturbo.simulator.evaluator import Evaluator, Simulator
+from autoturbo.simulator.sequence import KernelMemory
 
 MODELS = ("resnet18", "resnet50", "densenet121", "bert_base_s128", "bert_base_s256")
 TARGET = "stcp920"

@@ -46,7 +46,7 @@ from ray_measurers import SIDES, lot, making, toy_graph, toy_target
 from autoturbo.database import Database, TrialRecord, check
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 
 TRIALS = 57
 MEASURING_S = {"processes": 0.05, "ray": 0.2}
@@ -56,7 +56,7 @@ TIMEOUT_S = 12.0
 """Long enough that only a setting that hangs reaches it, also where the machine is busy."""
 
 SPOILT = {
-    21: "raises", 12: "hangs", 11: "dies", 13: "NaN", 17: "negative", 8: "infinite", 19: "garbage",
+    9: "raises", 12: "hangs", 11: "dies", 13: "NaN", 17: "negative", 8: "infinite", 19: "garbage",
 }  # fmt: skip
 """What settings of which lot do instead of being measured; a run draws some of every lot."""
 
@@ -89,7 +89,7 @@ def drive(folder: Path, jobs: int, address: str | None) -> None:
     _make_the_clock_jump()
     path = folder / "tuned.db"
     measurer = making(MEASURING_S["processes" if address is None else "ray"], spoils=SPOILT)
-    where: dict[str, Any] = {"jobs": jobs, "ray": address, "timeout_s": TIMEOUT_S}
+    where: dict[str, Any] = {"jobs": jobs, "ray": address, "timeout": TIMEOUT_S}
     runs = Database.open(path).runs() if path.exists() else ()
     if runs:
         resume(

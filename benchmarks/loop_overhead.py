@@ -43,7 +43,7 @@ from autoturbo.datasets import workloads
 from autoturbo.search.loop import SearchLoop
 from autoturbo.search.progress import Journal
 from autoturbo.search.proposer import CostModelProposer
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 

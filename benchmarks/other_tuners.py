@@ -16,7 +16,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.hardware.machine import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 
 DLFUSION_NETWORKS = ("resnet18", "resnet50", "vgg19", "alexnet", "mobilenet_v2")
 

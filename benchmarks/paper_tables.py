@@ -6,6 +6,7 @@
     python benchmarks/paper_tables.py --models A,B     # some
     python benchmarks/paper_tables.py --tuners dlfusion,partition_tuner   # the two other tuners
     python benchmarks/paper_tables.py --json           # the same as one JSON object
+    python benchmarks/paper_tables.py --plots          # and Figures 14 to 16 as a picture
 
 Of GraphTurbo, on stcp920 in FP16, prints Tables 1 to 4 and Figures 14 to 16, means with and
 without the rows that the paper's own figures make impossible, and says which and why. All figures
@@ -20,8 +21,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench_tools import print_table
@@ -31,14 +33,18 @@ from other_tuners import (
     print_dlfusion,
     print_partition_tuner,
 )
-from paper_figures import BERT_BATCHES, ROWS, USE, PaperRow
+from paper_numbers import BERT_BATCHES, ROWS, USE, PaperRow
+from paper_plots import Rows, draw
 
 import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.pipeline import candidates
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "paper-figures.svg"
+"""The picture of the page."""
 
 LADDER = ("gb_outputs", "lb_outputs", "instance_order", "graphturbo")
 """Our schedulers for the bars of Fig. 15."""
@@ -449,6 +455,19 @@ def _figure_json(all_ours: Sequence[Ours], columns: dict[str, Pair]) -> dict[str
     return {"columns": list(columns), "rows": rows, "means": averages}
 
 
+def plot(all_ours: Sequence[Ours], file: Path) -> None:
+    """Draw Figures 14 to 16, each system at its own best batches."""
+
+    def rows(columns: Mapping[str, Pair]) -> Rows:
+        return {
+            ours.row.workload: {name: column(ours) for name, column in columns.items()}
+            for ours in all_ours
+        }
+
+    draw(rows(FIGURE_14), rows(figure_15(own=True)), figure_16(all_ours), file)
+    print(f"wrote {file}", file=sys.stderr)
+
+
 def report(all_ours: Sequence[Ours], target: Target) -> None:
     """Print all tables and figures of GraphTurbo."""
     print(f"{target.name}, float16; p. is the paper's figure, or read from its drawing")
@@ -483,11 +502,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = "only these of dlfusion and partition_tuner, with commas (default: all, with GraphTurbo)"
     parser.add_argument("--tuners", default="", help=text)
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    text = "also draw Figures 14 to 16: .svg, .png or .pdf (default: docs/paper-figures.svg)"
+    parser.add_argument("--plots", metavar="FILE", nargs="?", type=Path, const=PICTURE, help=text)
     options = parser.parse_args(arguments)
     values: dict[str, Any] = {}
     if options.models or not options.tuners:
         target = autoturbo.load_target("stcp920")
         all_ours = [measured(row, target) for row in chosen_rows(options.models)]
+        if options.plots:
+            plot(all_ours, options.plots)
         if options.json:
             values |= as_json(all_ours, target)
         else:

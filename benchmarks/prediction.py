@@ -42,8 +42,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.simulator.evaluator import Evaluator, Simulator
+from autoturbo.simulator.plan import KernelStatistics
 
 MODELS = ("resnet50", "bert_base_s128")
 TARGET, DTYPE = "stcp920", "float16"

@@ -36,7 +36,7 @@ from ray_measurers import CLASSES, SIDES, lot, making, toy_graph, toy_target
 from autoturbo.commands.loading import resume
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import tune
 
@@ -149,7 +149,7 @@ def run(ground: Ground, fault: Fault, folder: str, trials: int = TRIALS) -> Tune
     return tune(
         toy_graph(), toy_target(), trials=trials, sampler="random", baselines=(),
         database=Path(folder) / "a.db", runs_folder=folder, ray=ground.cluster.address, jobs=0,
-        timeout_s=fault.timeout_s, on_progress=look,
+        timeout=fault.timeout_s, on_progress=look,
         evaluator=making(MEASURING_S, spoils={_SPOILT: fault.spoil} if fault.spoil else None,
                          ballast=bytes(20 << 20)),
     )  # fmt: skip
@@ -166,16 +166,16 @@ def alone(folder: str, trials: int = TRIALS) -> TuneResult:
 def differences(found: TuneResult, reference: TuneResult, spoil: str | None = None) -> list[str]:
     """Return what is not as it should be: trials lost, other outcomes, another best."""
     wrong = []
-    if found.trials != reference.trials:
-        wrong.append(f"{found.trials} trials instead of {reference.trials}")
-    for mine, theirs in zip(found.history, reference.history, strict=False):
+    if found.measured != reference.measured:
+        wrong.append(f"{found.measured} trials instead of {reference.measured}")
+    for mine, theirs in zip(found.trials, reference.trials, strict=False):
         spoilt = spoil is not None and is_spoilt(mine.knobs)
         right = _failed_as(mine.outcome, str(spoil)) if spoilt else mine.outcome == theirs.outcome
         if mine.knobs != theirs.knobs:
             wrong.append(f"trial {mine.number} is another one")
         elif not right:
             wrong.append(f"trial {mine.number}: {mine.outcome}")
-    kept = [t for t in reference.history if spoil is None or not is_spoilt(t.knobs)]
+    kept = [t for t in reference.trials if spoil is None or not is_spoilt(t.knobs)]
     latencies = [(t.outcome.latency, t.number) for t in kept if isinstance(t.outcome, Measurement)]
     best = min(latencies)[1]
     if found.best.trial != best:
@@ -272,9 +272,7 @@ def _rows(ground: Ground, names: list[str], trials: int) -> list[list[object]]:
                 result, twice = driver_killed(ground, folder, trials=trials)
             seconds = time.perf_counter() - start
             wrong = differences(result, reference, fault.spoil)
-        reasons = Counter(
-            t.outcome.reason for t in result.history if isinstance(t.outcome, Failure)
-        )
+        reasons = Counter(t.outcome.reason for t in result.trials if isinstance(t.outcome, Failure))
         told = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
         told += f"{twice} measured again" if twice else ""
         usual = seconds if name == "none" else usual

@@ -22,8 +22,8 @@ from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.contract import PlanStatistics
-from autoturbo.simulate.measurement import LowerBound, Measurement, Outcome
+from autoturbo.simulator.contract import PlanStatistics
+from autoturbo.simulator.measurement import LowerBound, Measurement, Outcome
 
 _GREED = 4 << 30
 """Bytes that a measurer may map before the system refuses, where it is made to eat memory."""

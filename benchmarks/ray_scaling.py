@@ -42,7 +42,7 @@ from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.executors import Executor, ProcessExecutor, RayExecutor, Task, measured
 from autoturbo.search.progress import Progress
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import Pair, tune_all
 

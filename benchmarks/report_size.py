@@ -24,8 +24,8 @@ from autoturbo.report.page import LARGEST
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.tuning.keys import pair_key
 
 MEASURED = 300

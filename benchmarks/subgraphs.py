@@ -20,7 +20,7 @@ from pathlib import Path
 
 import autoturbo
 from autoturbo.config import EFFORTS
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 
 WORKLOADS = ("resnet50", "mobilenet_v2", "bert_base_s128")
 
@@ -68,7 +68,7 @@ def _best(
             database=Path(folder) / "a.db",
             runs_folder=Path(folder) / "runs",
         )
-    measured = [t.outcome for t in result.history[:early] if isinstance(t.outcome, Measurement)]
+    measured = [t.outcome for t in result.trials[:early] if isinstance(t.outcome, Measurement)]
     return result.best.measurement.latency, min(m.latency for m in measured)
 
 

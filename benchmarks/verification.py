@@ -35,11 +35,11 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.verify import verify_schedule
-from autoturbo.verify.findings import Numbers
-from autoturbo.verify.numbers import check_numbers
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.verifier import verify_schedule
+from autoturbo.verifier.findings import Numbers
+from autoturbo.verifier.numbers import check_numbers
 
 SHRINK = 8
 """The small target's local buffers are smaller by this factor."""

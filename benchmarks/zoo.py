@@ -35,7 +35,7 @@ from zoo_models import ZOO
 
 from autoturbo.cli import main as autoturbo
 from autoturbo.datasets import workloads
-from autoturbo.verify.random_values import random_inputs, seeded_weights, with_weights
+from autoturbo.verifier.random_values import random_inputs, seeded_weights, with_weights
 
 PLACES = ("stcp920", "mlu100", "zcu102-vta")
 """Two targets and a machine."""

@@ -41,7 +41,7 @@ from autoturbo.search.constants import Climbing
 from autoturbo.search.encoding import START, Genes
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 
 AT_ONCE = 16
 """Neighbours that are measured before the climb looks on."""

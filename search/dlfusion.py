@@ -31,7 +31,7 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.registry import COST_MODEL
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 MODELS = DLFUSION_NETWORKS
 

@@ -17,8 +17,8 @@ from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, k
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionOptimum, PartitionProgram
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 
 def best_over_grid(

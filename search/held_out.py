@@ -38,8 +38,8 @@ from autoturbo.search.evolution import initial_settings
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 PAIRS = (
     "squeezenet1_1@goya", "yolov5s_like@stcp920", "whisper_base_enc@tpu-v4i",

@@ -23,16 +23,16 @@ from statistics import fmean, median
 
 from bench_tools import print_table
 
-import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.measurers import MeasurerInfo, Timed
+from autoturbo.simulator.evaluator import Evaluator, Simulator
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.simulator.measurers import MeasurerInfo, Timed
+from autoturbo.tuning.tuner import tune
 
 PAIRS = (
     "googlenet@stcp920", "resnet18@ipu-mk2", "squeezenet1_1@mlu100", "vgg19@stcp920",
@@ -85,7 +85,7 @@ def true_latency(pair: str, search: str, trials: int, noise: float, seed: int) -
     make: Callable[..., Evaluator] | None = None
     if search != "full":
         make = partial(evaluator, noise, seed)
-    result = autoturbo.tune(
+    result = tune(
         graph, target, trials=trials, seed=seed, transfer=False, baselines=(),
         sampler="cost-model" if search == "full" else search, evaluator=make,
     )  # fmt: skip

@@ -36,7 +36,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import initial_settings
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.measurement import Measurement, Outcome
 
 NEIGHBOURS: Final = 40
 """Neighbours that are ranked."""

@@ -22,7 +22,7 @@ from search_quality import Pair, searched
 
 from autoturbo.registry import COST_MODEL
 from autoturbo.search.objectives import Objective, find_objectives, pareto
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 
 MARGIN = 1e-3
 """Beyond the reference, so that a point on it counts."""

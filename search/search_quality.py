@@ -48,8 +48,8 @@ from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker

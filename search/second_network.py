@@ -28,7 +28,6 @@ import numpy as np
 from bench_tools import print_table
 from latency_only import NoisyLatency
 
-import autoturbo
 from autoturbo.cli import main as command_line
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -36,9 +35,10 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurers import Timed
-from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurers import Timed
+from autoturbo.simulator.sequence import KernelMemory, kernel_seconds
+from autoturbo.tuning.tuner import tune
 
 NETWORKS = ("googlenet", "mobilenet_v2", "resnet50", "densenet121", "squeezenet1_1", "vgg19")
 """The second networks."""
@@ -101,7 +101,7 @@ def handed_out(
     found = []
     for seed in seeds:
         make: Callable[..., Evaluator] = partial(evaluator, seed)
-        result = autoturbo.tune(
+        result = tune(
             graph, target, trials=trials, seed=seed, transfer=False, baselines=(),
             evaluator=make, cost_model=model,
         )  # fmt: skip

@@ -20,8 +20,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 HEADER = ("workload", "heuristic, ms", "first start", "best of the others", "starts", "CPU s")
 

@@ -32,7 +32,7 @@ from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.search.warm_starts.transfer import decisions_of, transfer
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 PAIRS = (
     ("resnet101", "resnet50"),

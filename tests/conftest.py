@@ -95,7 +95,7 @@ def _garbage() -> Iterator[None]:
 def _one_thread_a_session() -> Iterator[None]:
     """Tests run side by side, as many as there are cores: further threads only wait, busily."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autoturbo.verify.execution.THREADS", 1)
+        patch.setattr("autoturbo.verifier.execution.THREADS", 1)
         yield
 
 

@@ -33,7 +33,7 @@ TUNE = """
 import autoturbo
 model = autoturbo.load_model("squeezenet1_1")
 result = autoturbo.tune(model, autoturbo.load_target("stcp920"), trials=16, verify=False)
-assert result.trials == 16
+assert result.measured == 16
 """
 
 COMPILED_MIN = 40
@@ -52,7 +52,7 @@ def measured(code: str) -> tuple[float, int]:
 
 def test_an_import_is_cheap() -> None:
     loops, peak = min(measured("import autoturbo, autoturbo.cli") for _ in range(3))  # others work
-    assert loops < 2.0
+    assert loops < 2.5  # 1.6 on an idle machine, 2.3 on a busy one; NumPy alone would add one
     assert peak < 60 * MIB
 
 
@@ -71,5 +71,5 @@ def test_compiling_on_a_fresh_installation_stays_within_its_budget() -> None:
     assert "error" not in report, report
     if report["functions"] < COMPILED_MIN:
         pytest.skip("most was compiled before")
-    assert report["compiling_s"] / report["loop_s"] < 450
+    assert report["compiling_s"] / report["loop_s"] < 550
     assert report["peak_bytes"] < 1500 * MIB

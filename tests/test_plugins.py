@@ -17,8 +17,8 @@ from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS
 from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.search import make_sampler
 from autoturbo.search.samplers import check_sampler
-from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.measurers import find_measurer, measurer_version
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.simulator.measurers import find_measurer, measurer_version
 from autoturbo.testing.contract import small_networks
 from autoturbo.tuning.keys import scheduler_version
 

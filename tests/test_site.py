@@ -16,6 +16,7 @@ import autoturbo
 from autoturbo.commands.registry import COMMANDS
 from autoturbo.commands.upkeep.db import published_schemas
 from autoturbo.commands.upkeep.schema import schema_names
+from autoturbo.simulator.measurement import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("sphinx", "myst_parser", "furo")
@@ -96,18 +97,50 @@ def test_the_reference_of_schemas_has_every_schema_and_nested_fields() -> None:
         assert f"`{field}`" in text
 
 
-def test_only_marked_pages_of_the_reference_are_filled() -> None:
-    mark = "<!-- generated: api -->"
-    assert reference_pages.filled("glossary", mark) == mark
-    assert "autofunction:: autoturbo.tune" in reference_pages.filled("reference/python", mark)
-    for name, (home, _) in reference_pages.PARTS.items():
-        marked = [p for p in sources() if f"<!-- generated: {name} -->" in p.read_text("utf-8")]
-        assert marked == [ROOT / "docs" / f"{home}.md"], name
+def test_generated_parts_of_pages_are_current() -> None:
+    assert reference_pages.main(["--check"]) == 0
+    text = "".join(page.read_text("utf-8") for page in sources())
+    marked = re.findall(r"^<!-- generated: (\w+) -->$", text, re.MULTILINE)
+    assert sorted(marked) == sorted(reference_pages.PARTS)
+
+
+def test_a_part_is_replaced_between_its_marks() -> None:
+    page = "a\n<!-- generated: version -->\nold\n<!-- end -->\nb\n"
+    filled = reference_pages.filled(page)
+    assert VERSION in filled
+    assert "old" not in filled
+    assert filled.startswith("a\n<!-- generated: version -->\n")
+    assert filled.endswith("\n<!-- end -->\nb\n")
+    assert reference_pages.filled(filled) == filled
+
+
+def test_docstrings_become_markdown() -> None:
+    def sample(count: int) -> str:
+        """Return ``x`` of :class:`~a.b.Thing`.
+
+        A block::
+
+            1 < 2
+
+        Args:
+            count: Of things,
+                or of others.
+
+        Returns:
+            Text.
+        """
+        return str(count)
+
+    assert reference_pages._docstring(sample) == (
+        "Return `x` of `Thing`.\n\nA block:\n\n```\n1 < 2\n```\n\n**Args**\n\n"
+        "- `count`: Of things,\n  or of others.\n\n**Returns**\n\nText.\n"
+    )
+    assert reference_pages._signature("sample", sample) == "sample(count: int) -> str"
 
 
 def test_a_list_of_links_becomes_a_menu() -> None:
     text = "<!-- menu: How to -->\n- [A](a.md): b\n- [C](d/e.md)\n\nrest [f](f.md)\n"
-    assert reference_pages.filled("index", text) == (
+    assert reference_pages.with_menus(text) == (
         "- [A](a.md): b\n- [C](d/e.md)\n\n"
         "```{toctree}\n:caption: How to\n:hidden:\n:maxdepth: 1\n\na\nd/e\n```\n\nrest [f](f.md)\n"
     )

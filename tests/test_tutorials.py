@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 TUTORIALS = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
+RECIPE = TUTORIALS.parent / "how-to" / "ci.md"
+SHELL = ["bash", "-euo", "pipefail", "-c"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def test_a_tutorial_works_as_written(
     folder.mkdir()
     if (example := TUTORIALS.parents[1] / "examples" / page.stem).is_dir():
         shutil.copytree(example, folder / page.stem)
-    ways = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+    ways = {"sh": SHELL, "python": [sys.executable, "-c"]}
     for block in blocks(page.read_text(encoding="utf-8")):
         done = subprocess.run(
             [*ways[block.language], block.code],
@@ -82,6 +85,28 @@ def test_a_tutorial_works_as_written(
         where = f"{page.name}:{block.line}"
         assert done.returncode == 0, f"{where}: {done.stderr}"
         assert not missing(block.shown, done.stdout), f"{where} prints:\n{done.stdout}"
+
+
+@pytest.mark.full
+def test_the_recipe_for_a_ci_works_as_written(
+    tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    text = RECIPE.read_text(encoding="utf-8")
+    (before,) = blocks(text)
+    (found,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    workflow = yaml.safe_load(found)
+    steps = [step for step in workflow["jobs"]["schedules"]["steps"] if "run" in step]
+    install, *commands = (step["run"] for step in steps)
+    assert install.startswith("pip install")
+    given = {**environment, **workflow["env"]}
+    for command in (before.code, *commands):
+        done = subprocess.run(
+            [*SHELL, command], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    kept = [step["with"]["path"] for step in workflow["jobs"]["schedules"]["steps"][-1:]]
+    assert all((tmp_path / name).exists() for name in kept[0].split())
+    assert (tmp_path / "before.json").is_file()
 
 
 def test_every_kind_of_user_has_a_tutorial_that_runs_something() -> None:

@@ -23,8 +23,8 @@ from autoturbo.report.trace import trace_events
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
+from autoturbo.simulator.evaluator import Evaluator
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "resnet50-pass.svg"
 

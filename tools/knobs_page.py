@@ -21,8 +21,8 @@ HEAD = """# Knobs
 Written by `python tools/knobs_page.py` from the specifications in `autoturbo/schedule/knobs`;
 do not edit. Knob set {schema}.
 
-The value `auto` of a knob is the published heuristic (GraphTurbo, OSDI '23). Trial 0 of every
-search is the heuristic at its own best `batches_per_cluster`. `autoturbo space MODEL` shows the
+The value `auto` of a knob is the published heuristic (GraphTurbo, OSDI '23). Every search
+begins with it, at its own best `batches_per_cluster`. `autoturbo space MODEL` shows the
 knobs of a model on a target and the number of settings; `autoturbo simulate MODEL --knobs FILE`
 measures one setting. A knobs file is a JSON object of the differences from `auto`:
 

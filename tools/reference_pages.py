@@ -1,18 +1,29 @@
-"""The generated parts of the reference: commands, schemas and public names, as Markdown.
+"""The generated parts of the reference: commands, options, schemas and public names, as Markdown.
 
-Made whenever the site is built, so that no copy of them can be out of date. A page of ``docs``
-says where its part goes with a line ``<!-- generated: NAME -->``; read elsewhere, the page says
-where else to look. A list of links after ``<!-- menu: CAPTION -->`` becomes a menu of the site too.
+::
+
+    python tools/reference_pages.py            # write them into their pages
+    python tools/reference_pages.py --check    # say which are not current
+
+A part stands in its page of ``docs`` between a line ``<!-- generated: NAME -->`` and a line
+``<!-- end -->``. A list of links after ``<!-- menu: CAPTION -->`` becomes a menu of the site too.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
+import os
 import re
+import sys
+import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
 
 import autoturbo
 from autoturbo.commands.registry import build_parser
@@ -20,12 +31,23 @@ from autoturbo.commands.upkeep.db import published_schemas
 from autoturbo.commands.upkeep.schema import output_schema, schema_names
 from autoturbo.config import (
     ExecutionConfig,
+    Group,
+    Option,
     ResumeConfig,
     TuneConfig,
     flag_of,
     option_of,
     options_of,
 )
+from autoturbo.simulator.measurement import VERSION
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+_COLUMNS = "88"
+"""The width that help texts are wrapped to."""
+
+_LONG_DEFAULT = 40
+"""Characters beyond which the default of an argument is not shown."""
 
 LABELS = {
     "target": "Targets",
@@ -38,13 +60,17 @@ LABELS = {
 """What the published schemas are about; one that is not here is shown under its name."""
 
 
-def filled(page: str, text: str) -> str:
-    """Return the text of a page, such as ``reference/cli``, with generated parts and menus."""
-    for name, (home, make) in PARTS.items():
-        mark = f"<!-- generated: {name} -->"
-        if page == home and mark in text:
-            text = text.replace(mark, make())
-    return re.sub(r"^<!-- menu: (.+) -->\n((?:- .+\n)+)", _menu, text, flags=re.MULTILINE)
+_PART = re.compile(r"^(<!-- generated: (\w+) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """Return the text of a page with its generated parts as they are now."""
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]().strip()}\n\n{found[3]}", page)
+
+
+def with_menus(page: str) -> str:
+    """Return the text of a page with a menu of the site after each list that is marked as one."""
+    return re.sub(r"^<!-- menu: (.+) -->\n((?:- .+\n)+)", _menu, page, flags=re.MULTILINE)
 
 
 def _menu(found: re.Match[str]) -> str:
@@ -56,11 +82,41 @@ def _menu(found: re.Match[str]) -> str:
 
 def decisions() -> str:
     """Return a menu of all pages of the folder."""
-    return "```{toctree}\n:glob:\n:maxdepth: 1\n\n*\n```\n"
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+    links = (f"- [{_title(page)}]({page.name})\n" for page in pages if page.stem != "index")
+    return f"<!-- menu: Decisions -->\n{''.join(links)}"
+
+
+def _title(page: Path) -> str:
+    return page.read_text("utf-8").partition("\n")[0].lstrip("# ")
+
+
+def layers() -> str:
+    """Return the layers of the import contract: what each package and module is for."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (names,) = (one["layers"] for one in contract["tool"]["importlinter"]["contracts"])
+    rooms = [[name.strip() for name in layer.split("|")] for layer in names]
+    rows = (f"| `{name}` | {_purpose(name)} |" for layer in rooms for name in layer)
+    return "| package or module | what it is |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _purpose(name: str) -> str:
+    """Return the first sentence of a module's or a package's docstring."""
+    path = ROOT / "autoturbo" / name
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    line = _plain(" ".join(text.partition("\n\n")[0].split()))
+    return _cell(line.partition(". ")[0].rstrip(".:"))
+
+
+def version() -> str:
+    """Return the version that measurements are stored under."""
+    return f"The version of this release is `{VERSION}`: scheduler, simulator, knob set.\n"
 
 
 def commands() -> str:
     """Return the help of every command and of every action of a command."""
+    os.environ["COLUMNS"] = _COLUMNS
     return "\n".join(_of_parser(build_parser()))
 
 
@@ -157,19 +213,113 @@ def _cell(text: str) -> str:
 
 
 def api() -> str:
-    """Return every public name, by what its docstring says."""
+    """Return every public name with its signature and its docstring."""
     names = [name for name in autoturbo.__all__ if not name.startswith("_")]
-    parts = (_of_name(name) for name in names)
-    return "```{eval-rst}\n" + "\n".join(parts) + "```\n"
+    return "\n".join(part for name in names for part in _of_name(f"autoturbo.{name}", 2))
 
 
-def _of_name(name: str) -> str:
-    value = getattr(autoturbo, name)
-    if inspect.ismodule(value):
-        return f".. automodule:: autoturbo.{name}\n   :members:\n\n"
+def _of_name(name: str, level: int) -> Iterator[str]:
+    """Yield a public name and, of a module or a class, what is public in it."""
+    value: Any = autoturbo
+    for step in name.split(".")[1:]:
+        value = inspect.getattr_static(value, step) if level > 2 else getattr(value, step)  # noqa: PLR2004
+    yield f"{'#' * level} {name}\n"
+    if not inspect.ismodule(value) and (shown := _signature(name.rpartition(".")[2], value)):
+        yield f"```python\n{shown}\n```\n"
+    yield _docstring(value)
+    for member in _members(value):
+        yield from _of_name(f"{name}.{member}", level + 1)
+
+
+def _members(value: object) -> list[str]:
+    """Return the public names that a module has of its own, or the methods of a class."""
+    if isinstance(value, ModuleType):
+        listed = getattr(value, "__all__", None)
+        own = [n for n, one in vars(value).items() if _home(one) == value.__name__]
+        return [n for n in listed or own if not n.startswith("_") and callable(getattr(value, n))]
     if not inspect.isclass(value):
-        return f".. autofunction:: autoturbo.{name}\n\n"
-    return f".. autoclass:: autoturbo.{name}\n   :members:\n\n"
+        return []
+    return [n for n, one in vars(value).items() if not n.startswith("_") and _documented(one)]
+
+
+def _home(value: object) -> str:
+    return getattr(value, "__module__", "") if inspect.isclass(value) or callable(value) else ""
+
+
+def _documented(value: object) -> bool:
+    kind = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+    return kind and bool(inspect.getdoc(value))
+
+
+def _signature(name: str, value: object) -> str:
+    """Return how something is called, an argument a line where one line does not take it."""
+    if isinstance(value, property):
+        return ""
+    try:
+        found = inspect.signature(getattr(value, "__func__", value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ""
+    rest = "" if found.return_annotation is found.empty else f" -> {_type(found.return_annotation)}"
+    inner = [p for n, p in found.parameters.items() if n not in {"self", "cls"}]
+    shown = [_argument(p) for p in inner]
+    named = next((i for i, p in enumerate(inner) if p.kind is p.KEYWORD_ONLY), None)
+    if named is not None:
+        shown.insert(named, "*")
+    rest = rest if not inspect.isclass(value) else ""
+    line = f"{name}({', '.join(shown)}){rest}"
+    if len(line) <= int(_COLUMNS):
+        return line
+    return f"{name}(\n    {(',' + chr(10) + '    ').join(shown)},\n){rest}"
+
+
+def _argument(given: inspect.Parameter) -> str:
+    """Return an argument with its type and default; of a default that is long its class alone."""
+    stars = "*" * (given.kind is given.VAR_POSITIONAL) + "**" * (given.kind is given.VAR_KEYWORD)
+    kind = "" if given.annotation is given.empty else f": {_type(given.annotation)}"
+    if given.default is given.empty:
+        return f"{stars}{given.name}{kind}"
+    shown = repr(given.default)
+    shown = shown if len(shown) <= _LONG_DEFAULT else f"{type(given.default).__name__}()"
+    return f"{stars}{given.name}{kind} = {shown}"
+
+
+def _type(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example|Examples):$")
+
+
+def _docstring(value: object) -> str:
+    """Return a docstring of Google's convention as Markdown."""
+    lines, section = [], ""
+    for line in _plain(inspect.getdoc(value) or "").splitlines():
+        if found := _SECTION.match(line):
+            section = found[1]
+            lines += [f"**{section}**", ""]
+        elif section and re.match(r"^    [\w*]+: ", line):
+            name, _, rest = line.strip().partition(": ")
+            lines.append(f"- `{name}`: {rest}")
+        elif section and line.startswith("    "):
+            lines.append(
+                ("  " if section in {"Args", "Attributes", "Raises"} else "") + line.strip()
+            )
+        else:
+            section = section if line == "" else ""
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return reStructuredText's inline marks as Markdown's, and its blocks as fenced ones."""
+    text = re.sub(r":\w+:`~?([^`]+)`", lambda m: f"`{m[1].rpartition('.')[2]}`", text)
+    text = text.replace("``", "`")
+
+    def fenced(found: re.Match[str]) -> str:
+        said = f"{found[1]}:\n\n" if found[1] else ""
+        return f"{said}```\n{textwrap.dedent(found[2]).strip()}\n```\n\n"
+
+    return re.sub(r"^(.*)::\n\n((?: +.*\n?|\n)+)", fenced, text, flags=re.MULTILINE)
 
 
 def options() -> str:
@@ -188,21 +338,47 @@ def _options(config: type) -> str:
         what, flag = option_of(declared), flag_of(declared)
         usual = what.usual or ("" if declared.default is None else str(declared.default))
         cells = (
-            f"`{name}`", f"`{flag}`" if flag else "", what.unit, usual,
+            f"`{name}`", f"`{flag}`" if flag else "", what.group or "", what.unit, usual,
             "yes" if name in changed else "", f"{what.help}. {what.more}".strip(),
         )  # fmt: skip
-        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
-    head = (
-        "| Python | flag | unit | default | on resume | what it is |\n|---|---|---|---|---|---|\n"
-    )
-    return head + "\n".join(rows) + "\n"
+        rows.append((_place(what), "| " + " | ".join(map(_cell, cells)) + " |"))
+    titles = "| Python | flag | use | unit | default | on resume | what it is |"
+    lines = [row for _, row in sorted(rows, key=lambda row: row[0])]
+    return "\n".join((titles, "|---|---|---|---|---|---|---|", *lines)) + "\n"
 
 
-PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "commands": ("reference/cli", commands),
-    "options": ("reference/options", options),
-    "schemas": ("reference/schemas", schemas),
-    "api": ("reference/python", api),
-    "decisions": ("decisions/index", decisions),
+def _place(what: Option) -> int:
+    """Return where an option's use stands in the help."""
+    return len(get_args(Group)) if what.group is None else get_args(Group).index(what.group)
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "options": options,
+    "schemas": schemas,
+    "api": api,
+    "decisions": decisions,
+    "layers": layers,
+    "version": version,
 }
-"""Generated parts with the page that each belongs to."""
+"""Generated parts by the names that pages have for them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the parts into their pages, or with ``--check`` compare them."""
+    old = []
+    for page in sorted(DOCS.rglob("*.md")):
+        before = page.read_text("utf-8")
+        if (text := filled(before)) != before:
+            old.append(page)
+            if "--check" not in (sys.argv[1:] if arguments is None else arguments):
+                page.write_text(text, "utf-8")
+    if old and "--check" in (sys.argv[1:] if arguments is None else arguments):
+        names = ", ".join(str(page.relative_to(ROOT)) for page in old)
+        sys.stderr.write(f"{names}: not current; run python tools/reference_pages.py\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

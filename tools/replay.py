@@ -29,8 +29,8 @@ from autoturbo.errors import KnobsError
 from autoturbo.files import atomic_write
 from autoturbo.schedule.knobs import Knobs, fitting, model_knobs, subgraph_knobs
 from autoturbo.search.warm_starts.transfer import with_possible_splits
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -38,7 +38,7 @@ GROUPS = {  # headings of the page, and the files below each
         *("calibration", "mappers", "scale-sim", "dram", "wormhole", "wormhole-formulas"),
         *("gemmini", "stream", "stcp920"),
     ),
-    "Comparison with other tuners": ("units", "dlfusion"),
+    "Comparison with other tuners": ("units", "dlfusion", "peers"),
     "Zoo of models": ("zoo", "zoo-networks"),
     "Verification and sweep": ("verification", "sweep"),
     "Cluster and database": ("faults", "workers", "database"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.registry import SCHEDULERS
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _tuned(name: str, target: str, sampler: str, trials: int) -> str:
             trials=trials, sampler=sampler, database=Path(folder) / "tuned.db",
             runs_folder=Path(folder) / "runs", verify=sampler == "cost-model",
         )  # fmt: skip
-        story = [(t.number, t.knobs.as_dict(), repr(t.outcome)) for t in result.history]
+        story = [(t.number, t.knobs.as_dict(), repr(t.outcome)) for t in result.trials]
         return json.dumps([story, result.schedule_file.read_text()])
 
 

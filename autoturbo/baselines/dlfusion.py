@@ -26,9 +26,14 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import (
+    Failure,
+    Measurement,
+    Outcome,
+    seconds_of,
+)
 
 NEAR = 0.05
 """Fewer cores are as good as the best number if they take at most this share longer."""
@@ -384,8 +389,7 @@ class BlockProfiles:
 
     def seconds(self, first: int, end: int, cores: int) -> float:
         """Return the seconds of a block; infinite where it does not fit."""
-        outcome = self.outcome(first, end, cores)
-        return outcome.latency if isinstance(outcome, Measurement) else math.inf
+        return seconds_of(self.outcome(first, end, cores))
 
     def outcome(self, first: int, end: int, cores: int) -> Outcome:
         """Return the measurement of a block by itself, or why it does not fit."""
@@ -441,8 +445,7 @@ def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
 
 def fused_seconds(graph: Graph, target: Target, dtype: str, cores: int) -> float:
     """Return the seconds of a graph as one kernel on some cores; infinite where it does not fit."""
-    outcome = fused(graph, target, dtype, cores)
-    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+    return seconds_of(fused(graph, target, dtype, cores))
 
 
 def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:

@@ -77,7 +77,7 @@ def prefetching(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
 
 def fitted(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield the published heuristic on the part of the chip on which it is fastest, simulated."""
-    from autoturbo.simulate.fitted import settings_of
+    from autoturbo.simulator.fitted import settings_of
 
     schedule = build_schedule(model_scheduler, settings_of(model_scheduler))
     yield dataclasses.replace(schedule, scheduler="fitted")

@@ -10,7 +10,7 @@ from autoturbo.commands.scheduling import measured_schedule
 from autoturbo.database import BestSchedule, RunInfo, TrialRecord
 from autoturbo.database.checking import simulated_otherwise
 from autoturbo.errors import AutoTurboError, RunError
-from autoturbo.simulate.measurement import VERSION
+from autoturbo.simulator.measurement import VERSION
 
 if TYPE_CHECKING:
     from autoturbo.commands.loading import AnyPair
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
 
 class Again:

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from autoturbo.commands.parser import (
     ManyOf,
@@ -23,6 +23,7 @@ from autoturbo.commands.pin_flags import READERS
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,
+    Group,
     Option,
     ResumeConfig,
     flag_of,
@@ -41,6 +42,9 @@ _ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
 _GLOBAL = "--db"
 """The flag that every command has, wherever it stands on the command line."""
 
+_GROUPS = get_args(Group)
+"""Titles of the help, in their order."""
+
 _BEFORE = "as before"
 """The default of a flag of a command that goes on with a run."""
 
@@ -54,16 +58,24 @@ def add_flags(parser: Parser, config: type, *names: str, resuming: bool = False)
         names: Fields to add flags of; all of them if none is named.
         resuming: The command goes on with runs, whose records have the defaults.
     """
-    for name, declared in options_of(config).items():
-        flag = flag_of(declared)
-        if not flag or flag == _GLOBAL or flag in parser.flags() or (names and name not in names):
+    for name, declared in sorted(options_of(config).items(), key=_place_in_help):
+        flag, group = flag_of(declared), option_of(declared).group
+        wanted = flag and flag != _GLOBAL and (not names or name in names)
+        if group is None or not wanted or flag in parser.flags():
             continue
         kept = issubclass(config, ResumeConfig) or option_of(declared).kept
         usual = _BEFORE if resuming and kept else _default(declared)
         text = option_of(declared).help
         text = f"do not {text}" if declared.default is True else text
         text = f"{text} (default: {usual})" if usual else text
-        parser.add_argument(flag, help=text.replace("%", "%%"), **_settings(declared))
+        add = parser.group(group).add_argument
+        add(flag, help=text.replace("%", "%%"), **_settings(declared))
+
+
+def _place_in_help(option: tuple[str, dataclasses.Field[Any]]) -> int:
+    """Return the position of an option's group; those of one group stay in their order."""
+    group = option_of(option[1]).group
+    return _GROUPS.index(group) if group else len(_GROUPS)
 
 
 def config_of(config: type[_ConfigT], options: argparse.Namespace, **more: Any) -> _ConfigT:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text as RichText
 
     from autoturbo.search.progress import Progress
-    from autoturbo.simulate.measurement import Outcome
+    from autoturbo.simulator.measurement import Outcome
 
 _EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""

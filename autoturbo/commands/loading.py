@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.tuning.result import TuneResult
 
 DEFAULT_TARGET = "stcp920"
@@ -129,7 +129,7 @@ class StoredRun(NamedTuple):
     def handed_out(self) -> HandedOut | None:
         """Return what the run handed out, or would by what is recorded; None where nothing fits."""
         from autoturbo.database import HandedOut
-        from autoturbo.simulate.measurement import Measurement
+        from autoturbo.simulator.measurement import Measurement
 
         if self.info.handed_out is not None:
             return self.info.handed_out
@@ -198,8 +198,8 @@ class StoredRun(NamedTuple):
         Raises:
             RunError: It is on a machine, of another version of the scheduler, or as :meth:`pair`.
         """  # noqa: DOC501  not_of_machines() makes the error
-        from autoturbo.simulate.evaluator import Evaluator
-        from autoturbo.simulate.measurement import VERSION
+        from autoturbo.simulator.evaluator import Evaluator
+        from autoturbo.simulator.measurement import VERSION
 
         if self.info.key.scheduler_version.partition("+")[0] != VERSION:
             message = f"run {self.info.id} is of another version of the scheduler"
@@ -269,7 +269,7 @@ _FOLDER = "folder"
 def add_force_option(parser: Parser) -> None:
     """Add whether outputs may replace what is not theirs."""
     text = "replace a file of another kind; never an input or the database"
-    parser.add_argument("--force", action="store_true", help=text)
+    parser.group("what is kept").add_argument("--force", action="store_true", help=text)
 
 
 def outputs_of(options: argparse.Namespace) -> Outputs:
@@ -292,7 +292,9 @@ def _names(value: object) -> Iterator[str | Path]:
 def add_file_option(parser: Parser, name: str) -> None:
     """Add the file to write, ``name`` in the run's folder where none is given."""
     text = f"file to write (default: {name} in the run's folder)"
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+    parser.group("what is kept").add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help=text
+    )
     add_force_option(parser)
 
 
@@ -376,8 +378,8 @@ def load_given(name: str, options: argparse.Namespace) -> Graph:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeCall(ExecutionConfig, ResumeConfig):
-    """Arguments of :func:`resume`; what is not given is as the run was begun."""
+class RunArguments:
+    """A run that goes on, and what reads its model and its target."""
 
     run: str = field(kw_only=False, metadata=argument("its id, or the beginning of it"))
     load_graph: Callable[[RunInfo], Graph] | None = field(
@@ -388,19 +390,17 @@ class ResumeCall(ExecutionConfig, ResumeConfig):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResumeCall(ExecutionConfig, ResumeConfig, RunArguments):
+    """Arguments of :func:`resume`."""
+
+
 @called_with(ResumeCall)
 def resume(call: ResumeCall) -> TuneResult:
-    """Go on with a run, also after a crash; the result is that of a run that was never stopped.
-
-    The run is looked for in ``autoturbo.db`` where no database is given. What is not given is as
-    the run was begun; where any limit is, those that are not are gone, but for the time.
+    """Go on with a run, as :func:`autoturbo.resume` does.
 
     Returns:
-        The result of the whole run, with the trials from before it stopped.
-
-    Raises:
-        RunError: No such run, or what it depends on has changed: model, target, version.
-        AutoTurboError: Whatever :func:`autoturbo.tune` raises.
+        The result of the whole run.
     """
     from autoturbo.tuning import tuner
 
@@ -417,20 +417,33 @@ def resume(call: ResumeCall) -> TuneResult:
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     """Return what a run keeps, so that its model can be loaded again."""
-    asked = asked_inputs(options)
-    shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
-    values = {name: list(elements) for name, elements in asked["values"].items()}
-    said = list(asked["batch_dim"])
-    given = {"batch_dim": said, "shapes": shapes, "dims": asked["dims"], "values": values}
+    return kept_inputs(**asked_inputs(options))
+
+
+def kept_inputs(
+    batch: int | None,
+    *,
+    batch_dim: Sequence[str] = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
+) -> dict[str, Any]:
+    """Return what a run keeps of the arguments of :func:`load_model`, as JSON values."""
+    given = {
+        "batch_dim": list(batch_dim),
+        "shapes": {name: list(extents) for name, extents in (shapes or {}).items()},
+        "dims": dict(dims or {}),
+        "values": {name: list(elements) for name, elements in (values or {}).items()},
+    }
     kept = {name: value for name, value in given.items() if value}
-    return {"folder": str(Path.cwd()), "model_batch": asked["batch"], **kept}
+    return {"folder": str(Path.cwd()), "model_batch": batch, **kept}
 
 
 def model_of_run(info: RunInfo) -> Graph:
     """Load the model of a run, found from the folder where the run was begun or from this one."""
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
-        raise RunError(message, hint="give model_file to 'tune', or load_graph to autoturbo.resume")
+        raise RunError(message, hint="give load_graph to autoturbo.resume")
     return load_model(model_path_of_run(info), **_kept_inputs(info))
 
 
@@ -468,10 +481,16 @@ def model_file(name: str | Path) -> Path:
     """
     path = Path(name)
     is_path = path.suffix or str(name) != path.name
-    if is_path or os.path.exists(path):  # noqa: PTH110  Path.exists raises for a long name
+    there = os.path.exists(path)  # noqa: PTH110  Path.exists raises for a long name
+    if there:
         return path
     from autoturbo.datasets import workloads
 
+    if is_path and path.stem in workloads.names():
+        hint = f"for the workload of this package give its name, {path.stem}"
+        raise ModelError("no such file", Location(str(path)), hint)
+    if is_path:
+        return path
     if str(name) in workloads.names():
         return workloads.get(str(name)).file
     hint = did_you_mean(str(name), workloads.names())
@@ -489,17 +508,18 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
 def add_shape_options(parser: Parser) -> None:
     """Add what fixes the shapes of a model."""
     batch = "samples processed at once (default: the model's own, or 1)"
-    parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
+    add = parser.group("model").add_argument
+    add("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
     add_extent_options(parser)
 
 
 add_batch_dim_option = takes(
-    "--batch-dim", metavar="DIM", action="append", default=[],
+    "--batch-dim", group="model", metavar="DIM", action="append", default=[],
     help="dimension that counts samples: its name, or INPUT:AXIS; may be repeated",
 )  # fmt: skip
 
 add_dim_option = takes(
-    "--dim", metavar="NAME=N", type=dimension, action="append", default=[],
+    "--dim", group="model", metavar="NAME=N", type=dimension, action="append", default=[],
     help="extent of a named dimension in all inputs, for example seq_len=128; may be repeated",
 )  # fmt: skip
 
@@ -508,7 +528,7 @@ def add_extent_options(parser: Parser) -> None:
     """Add what says which dimensions of a model are the batch, and fixes the others."""
     add_batch_dim_option(parser)
     add_dim_option(parser)
-    add = functools.partial(parser.add_argument, action="append", default=[])
+    add = functools.partial(parser.group("model").add_argument, action="append", default=[])
     text = "extents of one input; may be repeated"
     add("--shape", metavar="NAME=1,3,224,224", type=shape, help=text)
     text = "elements of one input, known in advance; may be repeated"
@@ -523,7 +543,7 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
     many = {
         "dest": "targets", "action": "append", "default": [], "help": f"{text}; may be repeated"
     }  # fmt: skip
-    parser.add_argument("--target", metavar="T", **(many if several else one))
+    parser.group("target").add_argument("--target", metavar="T", **(many if several else one))
     add_flags(parser, TuneConfig, "dtype")
 
 
@@ -557,7 +577,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     asked, before = asked_inputs(options), _kept_inputs(info)
     chosen = {k: v or before[k] for k, v in asked.items()}
     model = load_model(options.model, **chosen)
-    pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
+    pair = paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
 
@@ -586,16 +606,30 @@ def load_pairs(
         chosen_dtype(target, options.dtype)
     of = [load_given(name, options) for name in dict.fromkeys(models)]
     measurer = _measurer(options)
-    return [_paired(model, target, options.dtype, measurer) for model in of for target in on]
+    return [paired(model, target, options.dtype, measurer) for model in of for target in on]
 
 
-def _paired(model: Graph, target: AnyTarget, dtype: str | None, measurer: str) -> AnyPair:
+def paired(
+    model: Graph, target: AnyTarget, dtype: str | None, measurer: str, sign: str = "--"
+) -> AnyPair:
+    """Return a model and a target, checked with what it computes in and what measures it.
+
+    Args:
+        model: The model.
+        target: The target or the machine.
+        dtype: What it computes in; the target's default if None.
+        measurer: What measures, by name.
+        sign: What stands before the name of an argument, in an error.
+
+    Raises:
+        UsageError: The target does not compute in the type, or the measurer is not for machines.
+    """  # noqa: DOC501  wrong() makes the error
     from autoturbo.hardware.machine import Machine
 
     if isinstance(target, Machine) and measurer != SIMULATOR:
         message = f"{target.name!r} is a machine of several processing units"
-        raise wrong("--measurer", message, "these are simulated; leave it out")
-    return Pair(model, target, chosen_dtype(target, dtype), measurer)
+        raise wrong(f"{sign}measurer", message, "these are simulated; leave it out")
+    return Pair(model, target, chosen_dtype(target, dtype, sign), measurer)
 
 
 def load_targets(names: Iterable[str]) -> list[Target]:
@@ -616,7 +650,7 @@ def load_presets() -> list[Target]:
     return found
 
 
-def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
+def chosen_dtype(target: AnyTarget, dtype: str | None, sign: str = "--") -> str:
     """Return the data type asked for, or the target's default.
 
     Raises:
@@ -630,7 +664,7 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
         message = f"{target.name} does not compute in {dtype!r}"
         if isinstance(target, Machine):
             message = f"not all units of {target.name} compute in {dtype!r}"
-        raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
+        raise wrong(f"{sign}dtype", message, f"one of {', '.join(target.dtypes)}")
     return dtype
 
 

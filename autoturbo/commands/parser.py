@@ -24,6 +24,8 @@ from autoturbo.version import __version__
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from autoturbo.config import Group
+
 
 DEFAULT_DATABASE = "autoturbo.db"
 _WIDEST = 100
@@ -60,6 +62,13 @@ class Parser(argparse.ArgumentParser):
         )
         self.color = False  # Python 3.14 would colour the help
         self.add_argument("-h", "--help", action="help", help="show this help")
+        self._titled: dict[str, argparse._ArgumentGroup] = {}
+
+    def group(self, title: Group) -> argparse._ArgumentGroup:
+        """Return the flags that the help has under a title."""
+        if title not in self._titled:
+            self._titled[title] = self.add_argument_group(title)
+        return self._titled[title]
 
     def error(self, message: str) -> NoReturn:
         """Raise an error of one sentence, in place of usage and exit."""
@@ -158,9 +167,14 @@ def _not_understood(argument: str, parser: Parser, *, positional: bool) -> Usage
     return UsageError(f"unknown flag {flag!r}", hint=hint)
 
 
-def takes(*flags: str, **settings: Any) -> Callable[[Parser], object]:
-    """Return what adds an argument to a parser."""
-    return lambda parser: parser.add_argument(*flags, **settings)
+def takes(*flags: str, group: Group | None = None, **settings: Any) -> Callable[[Parser], object]:
+    """Return what adds an argument to a parser, under a title of the help where one is given."""
+
+    def add(parser: Parser) -> object:
+        place = parser.group(group) if group else parser
+        return place.add_argument(*flags, **settings)
+
+    return add
 
 
 class Actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from typing import Protocol
 
 from autoturbo.commands.console import Console
@@ -38,28 +39,40 @@ class Command(Protocol):
         """Run the command; return the exit status."""
 
 
-_COMMANDS: tuple[Command, ...] = (
-    *(tune, resume, bench, runs, show, inspect, space, simulate, compare, sweep, explain, diff),
-    *(replay, report, dashboard, trace, verify, apply, targets, db, dataset, cost_model, doctor),
-    *(schema, completion),
-)
-COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
-"""Every subcommand, in the order of the help."""
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "tune": (tune, resume, sweep, bench),
+    "look at runs": (runs, show, explain, report, dashboard, trace, diff, replay),
+    "use a schedule": (verify, apply),
+    "describe models and targets": (inspect, space, simulate, compare, targets),
+    "keep and learn from measurements": (db, dataset, cost_model),
+    "set up": (doctor, completion, schema),
+}
+"""Every subcommand, by the title under which the help has it."""
+
+COMMANDS = {
+    one.__name__.rpartition(".")[2].replace("_", "-"): one
+    for group in GROUPS.values()
+    for one in group
+}
+"""Every subcommand by name, in the order of the help."""
 
 _DESCRIPTION = "Tune how whole neural networks are scheduled on scratchpad accelerators."
-_EXAMPLE = "example:\n  autoturbo tune examples/models/resnet50.onnx"
+_EXAMPLE = "example:\n  autoturbo tune resnet50"
 
 
 def build_parser() -> Parser:
     """Return the parser of the whole command line."""
     usage = "autoturbo COMMAND [arguments]"
     parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
-    names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    names = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     for name, command in COMMANDS.items():
         line = (command.__doc__ or "").splitlines()[0]
         title = f"{parser.prog} {name}"
         inner = add_command(names, name, title, line, example=command.EXAMPLE, usage=command.USAGE)
         command.add_arguments(inner)
         add_global_options(inner)
+    lines = iter(names._get_subactions())  # noqa: SLF001  argparse has one group of all of them
+    for title, group in GROUPS.items():
+        parser.add_argument_group(title)._group_actions += itertools.islice(lines, len(group))  # noqa: SLF001
     add_global_options(parser)
     return parser

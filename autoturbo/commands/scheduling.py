@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from argparse import _MutuallyExclusiveGroup
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from autoturbo.commands.console import Moment
-from autoturbo.commands.loading import AnyPair, StoredRun, opened
+from autoturbo.commands.loading import SIMULATOR, AnyPair, StoredRun, opened
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.errors import (
     DatabaseError,
@@ -19,17 +22,39 @@ from autoturbo.errors import (
     KnobsError,
     Location,
     MeasurerError,
+    ModelError,
+    RefusedError,
     ScheduleFileError,
+    UsageError,
+    did_you_mean,
 )
-from autoturbo.schedule.knobs import load_knobs
-from autoturbo.schema import DeferredType, Natural, TypedDict
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.extras import how_to_install
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.knobs import Knobs, knobs_of_file, load_knobs
+from autoturbo.schema import DeferredType, Natural, Real, TypedDict
+from autoturbo.simulator.measurement import (
+    Failure,
+    Measurement,
+    Outcome,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Database, RefusedTrial, Verified
+    from autoturbo.database.misses import Miss
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
-    from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.schedule.schedule import AnySchedule, Schedule
+    from autoturbo.simulator.evaluator import Evaluator
+
+    Setting: TypeAlias = Knobs | Mapping[str, Any] | AnySchedule | str | PathLike[str] | None
+
+
+class AdaptedJson(TypedDict):
+    """A schedule made from the settings of another batch, beside the heuristic, simulated."""
+
+    batch: Natural
+    latency_s: Real
+    heuristic_s: Real | None
 
 
 class ChosenSchedule(NamedTuple):
@@ -39,11 +64,13 @@ class ChosenSchedule(NamedTuple):
         name: Of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
         schedule: Itself.
         run: Id of the run that found it, where that is known.
+        adapted: How it compares, where its settings are those of another batch.
     """
 
     name: str
     schedule: AnySchedule
     run: str = ""
+    adapted: AdaptedJson | None = None
 
 
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
@@ -52,7 +79,7 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
     Returns:
         The group of these options, for further ones: only one of the group may be given.
     """
-    what = parser.add_mutually_exclusive_group()
+    what = parser.group("which schedule").add_mutually_exclusive_group()
     choose = OneOf("--scheduler", "autoturbo.commands.scheduling:schedulers")
     text = f"graphturbo, tvm, O0, ...; on machines partition_tuner, ... (default: {default})"
     what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
@@ -78,27 +105,83 @@ def chosen_schedule(
         KnobsError: The knobs file does not fit the model or the machine.
         InfeasibleError: No schedule of the scheduler fits the target.
     """
-    from autoturbo.schedule.files import read_text
-    from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.simulate.evaluator import Evaluator
-
     found = evaluator or pair.evaluator()
     if options.schedule:
-        text = read_text(options.schedule)
-        return ChosenSchedule("schedule", _schedule_of(text, pair, options.schedule, found))
+        return _of_file(options.schedule, pair, found)
     if options.knobs:
-        knobs = load_knobs(options.knobs)
-        try:
-            if isinstance(found, Evaluator):  # not measured twice
-                return ChosenSchedule("knobs", build_schedule(found.model_scheduler, knobs))
-            return ChosenSchedule("knobs", found.schedule(knobs))
-        except KnobsError as error:
-            at = Location(options.knobs, field=error.at.field)
-            raise KnobsError(error.message, at, error.hint) from None
-    name = options.scheduler or _published(pair)
-    schedule, outcome = found.scheduler(name)
-    required(outcome, f"{pair}: {name}")
-    return ChosenSchedule(name, schedule)
+        return _of_knobs(load_knobs(options.knobs), found, options.knobs)
+    return _of_scheduler(options.scheduler, pair, found)
+
+
+def given_schedule(
+    given: Setting,
+    pair: AnyPair,
+    evaluator: Evaluator | MachineEvaluator,
+) -> ChosenSchedule:
+    """Return the schedule that a caller of the library gives, in whatever form.
+
+    Args:
+        given: Knobs or a mapping of them, a schedule, a file of either, or the name of a scheduler;
+            the heuristic's if None.
+        pair: What it schedules.
+        evaluator: Of the pair.
+
+    Raises:
+        ScheduleFileError: It describes no schedule of the pair.
+        KnobsError: The knobs do not fit the model or the machine.
+        InfeasibleError: No schedule of the scheduler fits the target.
+        UsageError: It is none of these.
+    """
+    if given is None or (isinstance(given, str) and given in schedulers()):
+        return _of_scheduler(given, pair, evaluator)
+    if isinstance(given, Mapping):
+        given = Knobs.from_dict(given)
+    if isinstance(given, Knobs):
+        return _of_knobs(given, evaluator)
+    if isinstance(given, str | PathLike):
+        file = Path(given)
+        if not file.suffix and not file.exists():
+            hint = did_you_mean(str(given), schedulers())
+            raise UsageError(f"no scheduler and no file is called {str(given)!r}", hint=hint)
+        knobs = knobs_of_file(file)
+        return _of_file(file, pair, evaluator) if knobs is None else _of_knobs(knobs, evaluator)
+    if not hasattr(given, "schedules"):
+        hint = "knobs, a schedule, a file of either, or a scheduler's name"
+        raise UsageError(f"{type(given).__name__} objects are no schedules", hint=hint)
+    # Read again from its text, which says whether it is of this model and this target.
+    again = _schedule_of(given.text, pair, "the schedule", evaluator)
+    return ChosenSchedule(given.scheduler, again)
+
+
+def _of_file(file: Path, pair: AnyPair, evaluator: Evaluator | MachineEvaluator) -> ChosenSchedule:
+    from autoturbo.schedule.files import read_text
+
+    return ChosenSchedule("schedule", _schedule_of(read_text(file), pair, file, evaluator))
+
+
+def _of_knobs(
+    knobs: Knobs, evaluator: Evaluator | MachineEvaluator, file: Path | None = None
+) -> ChosenSchedule:
+    from autoturbo.schedule.pipeline import build_schedule
+    from autoturbo.simulator.evaluator import Evaluator
+
+    try:
+        if isinstance(evaluator, Evaluator):  # not measured twice
+            return ChosenSchedule("knobs", build_schedule(evaluator.model_scheduler, knobs))
+        return ChosenSchedule("knobs", evaluator.schedule(knobs))
+    except KnobsError as error:
+        if file is None:
+            raise
+        raise KnobsError(error.message, Location(file, field=error.at.field), error.hint) from None
+
+
+def _of_scheduler(
+    name: str | None, pair: AnyPair, evaluator: Evaluator | MachineEvaluator
+) -> ChosenSchedule:
+    chosen = name or _published(pair)
+    schedule, outcome = evaluator.scheduler(chosen)
+    required(outcome, f"{pair}: {chosen}")
+    return ChosenSchedule(chosen, schedule)
 
 
 def required(outcome: Outcome, of: str) -> Measurement:
@@ -129,24 +212,93 @@ def schedule_of_run(run: StoredRun, pair: AnyPair) -> ChosenSchedule:
     return ChosenSchedule(name, pair.evaluator().schedule(best.knobs), info.id)
 
 
-def schedule_of_database(path: str, pair: AnyPair) -> ChosenSchedule:
+def schedule_of_database(
+    path: str, pair: AnyPair, at_batch: Callable[[int], Graph] | None = None
+) -> ChosenSchedule:
     """Return the best schedule of the pair that a database has for this version of the scheduler.
 
+    Args:
+        path: Of the database.
+        pair: What it schedules.
+        at_batch: Loads the model at another batch; where there is no schedule for this one, that of
+            the nearest is adapted. None for no adapting.
+
     Raises:
-        DatabaseError: It has none, and what the nearest one differs in.
+        DatabaseError: It has none, and what there is instead.
+        RefusedError: The settings of the nearest batch do not suit this one.
+        InfeasibleError: Adapted, they do not fit the target.
     """
     from autoturbo.tuning.keys import pair_key
 
     asked = dataclasses.asdict(pair_key(*pair))
+    near = None
     with opened(path) as database:
         found = database.best(**asked)
-        why = "" if found else _why_missed(database, pair, asked)
-    if not found:
-        hint = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
-        raise DatabaseError(why, Location(path), hint)
+        miss = None if found else _why_missed(database, pair, asked)
+        if miss is not None and at_batch is not None:
+            near = _of_nearest_batch(database, pair, asked, miss.batches, at_batch)
+    if near is not None:
+        return _adapted(near, pair)
+    if miss is not None:
+        raise DatabaseError(miss.text, Location(path), _instead(miss, pair, tried=bool(at_batch)))
     best = found[0]
     schedule = _schedule_of(best.schedule, pair, path)
     return ChosenSchedule(f"run {best.run}, trial {best.trial}", schedule, best.run)
+
+
+def _of_nearest_batch(
+    database: Database,
+    pair: AnyPair,
+    asked: Mapping[str, Any],
+    batches: Iterable[int],
+    at_batch: Callable[[int], Graph],
+) -> BestSchedule | None:
+    """Return the best schedule of the same model at the nearest of some batches, if any is its."""
+    own = pair.model.batch
+    for batch in sorted(batches, key=lambda one: (abs(math.log(one / own)), one)):
+        with suppress(ModelError):  # the model has no such batch
+            graph = at_batch(batch)
+            if found := database.best(**{**asked, "graph_hash": graph.hash}):
+                return found[0]
+    return None
+
+
+def _adapted(near: BestSchedule, pair: AnyPair) -> ChosenSchedule:
+    """Return the schedule that the settings of another batch give, on the whole chip if better.
+
+    Raises:
+        RefusedError: They do not suit this batch.
+        InfeasibleError: What they give does not fit the target.
+    """
+    from autoturbo.schedule.chip_part import WHOLE
+    from autoturbo.search.warm_starts.transfer import rebatched
+    from autoturbo.simulator.evaluator import Evaluator
+
+    on, batch = pair.on_target(), pair.model.batch
+    assert on is not None  # noqa: S101  asked before
+    evaluator = Evaluator(on.model, on.target, on.dtype)
+    tried: list[tuple[Schedule, Outcome]] = []
+    why = ""
+    for knobs in dict.fromkeys((near.knobs, WHOLE.on(near.knobs))):
+        try:
+            schedule = evaluator.schedule(rebatched(evaluator.model_scheduler, knobs))
+        except KnobsError as error:
+            why = str(error)
+        else:
+            tried.append((schedule, evaluator.measure(schedule)))
+    if not tried:
+        message = f"the settings of batch {near.batch} do not suit batch {batch}: {why}"
+        hint = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
+        raise RefusedError(message, hint=hint)
+    fastest, outcome = min(tried, key=lambda one: seconds_of(one[1]))
+    measured = required(outcome, f"{pair}: the settings of batch {near.batch}")
+    heuristic = evaluator.scheduler(_published(pair))[1]
+    name = f"run {near.run}, trial {near.trial} at batch {near.batch}"
+    base = None if isinstance(heuristic, Failure) else heuristic.latency
+    adapted: AdaptedJson = {
+        "batch": near.batch, "latency_s": measured.latency, "heuristic_s": base,
+    }  # fmt: skip
+    return ChosenSchedule(name, fastest, adapted=adapted)
 
 
 def _schedule_of(
@@ -207,7 +359,7 @@ def _published(pair: AnyPair) -> str:
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
-CheckName = Annotated[str, DeferredType(of="autoturbo.verify.findings:CheckName")]
+CheckName = Annotated[str, DeferredType(of="autoturbo.verifier.findings:CheckName")]
 """The name of a check of schedules."""
 
 VerifiedJson = TypedDict("VerifiedJson", {
@@ -257,13 +409,49 @@ def why_no_best(path: str | Path, pair: AnyPair) -> str:
     return "no tuned schedule in the database"
 
 
-def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, str]) -> str:
-    """Explain a failed lookup by names, where they tell; equal names may stand for other things."""
+def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, Any]) -> Miss:
+    """Explain a failed lookup by names."""
     named: BestFilter = {
         "model": pair.model.name, "target": pair.target.name, "batch": pair.model.batch,
-        "dtype": pair.dtype, "scheduler_version": asked["scheduler_version"],
+        "dtype": pair.dtype,
     }  # fmt: skip
-    return database.explain_miss(**(asked if database.best(**named) else named))
+    return database.explain_miss(named, **asked)
+
+
+def _instead(miss: Miss, pair: AnyPair, *, tried: bool) -> str:
+    """Return what finds a schedule where the lookup of a pair's best one failed.
+
+    Args:
+        miss: Of the lookup.
+        pair: What was looked for.
+        tried: Whether the nearest batch was of no use.
+    """
+    heuristic = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
+    if others := [name for name in miss.measurers if name != pair.measurer]:
+        choice = "leave --measurer out" if SIMULATOR in others else f"add --measurer {others[0]}"
+        return f"{choice}, or {heuristic}"
+    if miss.batches and tried:
+        return f"that is of another model of this name; {heuristic}"
+    if miss.batches and pair.on_target():
+        return f"--nearest-batch adapts it, or {heuristic}"
+    return heuristic
+
+
+def require_libraries(options: argparse.Namespace) -> None:
+    """Say before a run that what its flags need is not installed.
+
+    Args:
+        options: Of a command that tunes.
+
+    Raises:
+        UsageError: ONNX Runtime or Ray is not installed.
+    """
+    if options.verify:
+        require_runtime("--verify")
+    if options.ray is not None:
+        from autoturbo.search.executors.ray_session import require_ray
+
+        require_ray()
 
 
 def require_runtime(flag: str) -> None:
@@ -273,8 +461,8 @@ def require_runtime(flag: str) -> None:
         UsageError: ONNX Runtime is not installed.
     """  # noqa: DOC501  wrong() makes the error
     if find_spec("onnxruntime") is None:
-        hint = "install it with: pip install 'autoturbo[verify]'"
-        raise wrong(flag, "needs ONNX Runtime, which is not installed", hint)
+        message = "needs ONNX Runtime, which is not installed"
+        raise wrong(flag, message, how_to_install("verify"))
 
 
 def schedulers() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Features of the kernels of many candidates, each different kernel described once.
 
 Kernels have one of two sources: candidates are planned (:mod:`autoturbo.schedule.pipeline`)
-and their kernels described (:mod:`autoturbo.simulate.plan`), or an evaluator of one's own tells of
+and their kernels described (:mod:`autoturbo.simulator.plan`), or an evaluator of one's own tells of
 them. A latency is the sum of launches times seconds.
 """
 
@@ -32,8 +32,8 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import KernelKnobs, Knobs, Value, kernel_knobs
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
 
 _NEAR = COLUMNS.index("near_s")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
@@ -81,7 +81,7 @@ class Batch:
 class EvaluatorStatistics:
     """An evaluator's statistics of kernels, by number; every candidate has kernels of its own.
 
-    It answers what :class:`autoturbo.simulate.plan.KernelStatistics` does.
+    It answers what :class:`autoturbo.simulator.plan.KernelStatistics` does.
 
     Args:
         evaluator: Measures the kernels; it is asked once about each candidate.

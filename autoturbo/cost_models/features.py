@@ -4,7 +4,7 @@ Five groups of columns, side by side:
 
 * ratios of what the kernel takes alone (:mod:`autoturbo.cost_models.ratios`): no unit, no size, and
   so the same on every model and target;
-* statistics of a sub-graph's kernel (:class:`autoturbo.simulate.contract.PlanStatistics`), each as
+* statistics of a sub-graph's kernel (:class:`autoturbo.simulator.contract.PlanStatistics`), each as
   ``sign(x) log(1 + |x|)``: sizes spread over ten orders of magnitude, single precision holds them;
 * knobs of its own that a sub-graph has: the model's value where it has none, so that the same
   number means the same whoever decided it;
@@ -36,7 +36,7 @@ from autoturbo.schedule.knobs import (
     model_knobs,
     subgraph_knobs,
 )
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target

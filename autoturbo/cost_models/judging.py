@@ -17,7 +17,7 @@ from autoturbo.errors import UsageError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schema import Choice, Natural, Real, TypedDict
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.training import Table

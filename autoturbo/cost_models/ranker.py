@@ -26,13 +26,13 @@ from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, folder_of, standard
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.plan import KernelStatistics
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.features import Rows
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.simulate.contract import CandidateEvaluator
+    from autoturbo.simulator.contract import CandidateEvaluator
 
 _GROWTH: Final = 1.15
 """The model is trained anew whenever this many times the candidates are known: a fixed ladder of

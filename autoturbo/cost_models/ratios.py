@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import STAGING_SHARE
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 _AT: Final = {name: column for column, name in enumerate(COLUMNS)}
 
@@ -46,7 +46,7 @@ _TINY: Final = 1e-12
 
 
 def is_planned(columns: int) -> bool:
-    """Return whether a number of columns is that of :data:`autoturbo.simulate.plan.COLUMNS`."""
+    """Return whether a number of columns is that of :data:`autoturbo.simulator.plan.COLUMNS`."""
     return columns == len(COLUMNS)
 
 
@@ -94,7 +94,7 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
     """Return columns :data:`RATIOS`, one row per kernel.
 
     Args:
-        statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
+        statistics: :data:`autoturbo.simulator.plan.COLUMNS`.
         weight_buffer_fraction: The knob's number, ``log2`` of the share of LB that weight
             tiles may have; more than all of it for the weight buffer alone, ``(sub-graphs,)``.
     """

@@ -228,7 +228,7 @@ def _distinct(rows: Rows) -> tuple[dict[bytes, int], Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What is known of the candidates that are learned from.
+    """Observed candidates with their kernels, as sparse rows.
 
     Attributes:
         spent: Predicted seconds by candidate and kernel.

@@ -28,7 +28,7 @@ class Table:
         base: Seconds that predictions are relative to, ``(kernels,)``.
         launches: ``(kernels,)``.
         times: Seconds of a launch; not a number where not measured, ``(kernels,)``.
-        statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, columns)``.
+        statistics: :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: Seconds; not a number for failures, ``(settings,)``.
         measured: Which candidates are no failures.

@@ -40,7 +40,7 @@ from autoturbo.database.records import (
 from autoturbo.errors import AutoTurboError, DatabaseError, Location
 from autoturbo.files import Kind, Outputs
 from autoturbo.registry import SIMULATOR
-from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
+from autoturbo.simulator.measurement import ROUNDING, Failure, Measurement, Outcome
 
 _MOST = 20
 """Findings that are told one by one."""

@@ -46,8 +46,9 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
-from autoturbo.simulate.measurement import VERSION
+from autoturbo.simulator.measurement import VERSION
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
@@ -181,8 +182,8 @@ def _arrow(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        hint = "pip install 'autoturbo[parquet]'"
-        raise UsageError("Parquet files need pyarrow", hint=hint) from None
+        message = "Parquet files need pyarrow, which is not installed"
+        raise UsageError(message, hint=how_to_install("parquet")) from None
 
 
 # In

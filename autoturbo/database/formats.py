@@ -42,8 +42,8 @@ from autoturbo.schema import (
     list_type,
     map_type,
 )
-from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.verify.findings import Check
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.verifier.findings import Check
 
 _T = TypeVar("_T")
 

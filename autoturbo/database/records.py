@@ -17,8 +17,8 @@ from autoturbo.files import masked
 from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
-from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
-from autoturbo.verify.findings import Check
+from autoturbo.simulator.measurement import ROUNDING, Failure, Measurement, Outcome
+from autoturbo.verifier.findings import Check
 
 DATABASE_SCHEMA = 3
 """Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
@@ -134,7 +134,7 @@ class Verified(Document):
     """The checks that a schedule has passed.
 
     Attributes:
-        checks: Those that passed, in the order of :class:`autoturbo.verify.findings.Check`.
+        checks: Those that passed, in the order of :class:`autoturbo.verifier.findings.Check`.
         verifier: Version of the checks, a whole number as text.
         created: When, ISO 8601, UTC.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import time
@@ -23,6 +24,8 @@ from typing import Any
 
 from autoturbo.errors import Location, RunError
 from autoturbo.files import LEFT, atomic_write, lock, take_away_left
+
+LOG = logging.getLogger("autoturbo")
 
 MANIFEST_SCHEMA = 1
 """Version of ``manifest.json``, its field ``schema``."""
@@ -140,13 +143,14 @@ class RunFolder:
         return self.schedule_file
 
     def log(self, line: str) -> None:
-        """Append a line with its time, whole even beside other writers.
+        """Append a line with its time, whole even beside other writers; the logger gets it too.
 
         Raises:
             RunError: The file cannot be written.
         """
-        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        text = f"{time} {' '.join(line.split())}\n"
+        said = " ".join(line.split())
+        LOG.info("%s: %s", self.path.name, said)
+        text = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {said}\n"
         try:
             # One write in append mode, which the system does not interleave with another's.
             with self.log_file.open("ab", buffering=0) as file:

@@ -14,7 +14,7 @@ import logging
 import shlex
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -22,6 +22,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 from autoturbo.database import exchange, merging, tables
 from autoturbo.database.checking import Simulate, doubt, hand_out_best, structure
 from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
+from autoturbo.database.misses import Miss, find_miss
 from autoturbo.database.records import (
     DERIVED,
     LIMITS,
@@ -45,7 +46,7 @@ from autoturbo.files import Outputs, check_writable
 from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
 
-LOG = logging.getLogger(__name__)
+LOG = logging.getLogger("autoturbo")
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
@@ -407,17 +408,34 @@ class Database:
             for trial, row in zip(trials, rows, strict=True):
                 self._add_trial(connection, trial, row)
 
-    def trials(self, run: str) -> tuple[TrialRecord, ...]:
+    def trials(self, run: str, numbers: Collection[int] | None = None) -> tuple[TrialRecord, ...]:
         """Return the run's trials by number.
+
+        Args:
+            run: Id of the run.
+            numbers: Those that are wanted, a few hundred at most; None for all.
 
         Raises:
             RunError: No such run.
         """
-        query = "SELECT number, record FROM trials WHERE run = ? ORDER BY number"
+        wanted = "" if numbers is None else f"AND number IN ({', '.join('?' for _ in numbers)}) "
+        query = f"SELECT number, record FROM trials WHERE run = ? {wanted}ORDER BY number"  # noqa: S608
         with self._reading() as connection:
             self._run(run)
-            rows = connection.execute(query, (column(run),)).fetchall()
+            rows = connection.execute(query, (column(run), *(numbers or ()))).fetchall()
         return tuple(self._decoded(r, TrialRecord, f"trial {n} of run {run}") for n, r in rows)
+
+    def latencies(self, run: str) -> tuple[tuple[int, float | None], ...]:
+        """Return the number and the seconds of each of the run's trials; None for a failed one.
+
+        Of thousands of trials this takes milliseconds: no record is read.
+        """
+        query = "SELECT number, latency FROM trials WHERE run = ? ORDER BY number"
+        with self._reading() as connection:
+            rows: list[tuple[int, float | None]] = connection.execute(
+                query, (column(run),)
+            ).fetchall()
+        return tuple(rows)
 
     # Best schedules
 
@@ -487,17 +505,18 @@ class Database:
             reasons = ((best, doubt(connection, best)) for best in matching)
             return tuple(f"{b.model} on {b.target}: {why}" for b, why in reasons if why)
 
-    def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
-        """Return a line on the filters that exclude all best schedules."""
+    def explain_miss(self, named: BestFilter | None = None, **filters: Unpack[BestFilter]) -> Miss:
+        """Return why no best schedule matches, and what others of the same model there are.
+
+        Args:
+            named: What people call it, said in place of hashes; as the filters if None.
+            **filters: What none matches.
+        """
         if doubted := self.doubted(**filters):
-            return f"the best schedule is not believed, and a new 'tune' replaces it: {doubted[0]}"
+            why = f"a new 'tune' replaces it: {doubted[0]}"
+            return Miss(f"the best schedule is not believed, and {why}")
         with self._reading() as connection:
-            if not _has_best(connection, {}):
-                return "the database holds no best schedule yet; 'autoturbo tune' finds one"
-            asked = {name: value for name, value in filters.items() if value is not None}
-            absent = [f"{n} {v!r}" for n, v in asked.items() if not _has_best(connection, {n: v})]
-        lacks = ", ".join(absent) or "all that together"
-        return f"nothing matches: the database has no best schedule of {lacks}"
+            return find_miss(connection, filters, filters if named is None else named)
 
     def decisions(
         self, *, target_hash: str, dtype: str, scheduler_version: str
@@ -791,9 +810,3 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     clause = " AND ".join(f"{name} = ?" for name in asked)
     values = (column(one) if isinstance(one, str) else one for one in asked.values())
     return (f"WHERE {clause}" if clause else ""), tuple(values)
-
-
-def _has_best(connection: sqlite3.Connection, filters: Mapping[str, Any]) -> bool:
-    where, values = _where(filters)
-    query = f"SELECT 1 FROM best {where} LIMIT 1"  # noqa: S608 (columns)
-    return connection.execute(query, values).fetchone() is not None

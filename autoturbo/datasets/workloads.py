@@ -103,7 +103,7 @@ def example_inputs(name: str, seed: int = 0) -> dict[str, Any]:
     """Return random arrays that the workload accepts, by input (indices stay within tables)."""
     import onnx
 
-    from autoturbo.verify.random_values import random_inputs
+    from autoturbo.verifier.random_values import random_inputs
 
     return random_inputs(onnx.load(get(name).file, load_external_data=False), seed)
 
@@ -128,7 +128,7 @@ def materialize_file(model: Path, folder: str | Path) -> Path:
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-    from autoturbo.verify.weight_values import fills, pieces
+    from autoturbo.verifier.weight_values import fills, pieces
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

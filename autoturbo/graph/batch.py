@@ -180,7 +180,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if not labelled:
         return
     if operator.opaque:
-        raise _MixedError(operator, "is opaque", _OF_OPAQUE)
+        raise _MixedError(operator, "runs whole, not analysed", _OF_OPAQUE)
     sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
     if len(sample_axes) != 1:
         raise _MixedError(operator, _COMBINES, _ALIKE)

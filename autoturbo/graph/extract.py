@@ -68,7 +68,7 @@ def entering(graph: Graph, operators: Iterable[int]) -> list[int]:
 
 
 def leaving(graph: Graph, operators: Iterable[int]) -> list[int]:
-    """Return what some operators make and others read, or the model returns; ascending."""
+    """Return the tensors that leave a set of operators, ascending."""
     inside = set(operators)
     made = {tensor for index in inside for tensor in graph.operators[index].outputs}
     return sorted(

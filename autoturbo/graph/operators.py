@@ -368,6 +368,10 @@ class Graph:
     agreed: bool = field(default=True, compare=False)
     file_places: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return one line: a model has thousands of tensors."""
+        return f"<Graph {self.name!r}: batch {self.batch}, {len(self.operators)} operators>"
+
     @functools.cached_property
     def samples(self) -> dict[int, int]:
         """Return the dimension that counts samples, by input that has samples."""

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoturbo.errors import Location, TargetError, UsageError
-from autoturbo.hardware.presets import with_field
-from autoturbo.hardware.target import ENGINES, Target
+from autoturbo.errors import Location, TargetError, UsageError, did_you_mean
+from autoturbo.hardware.fields import file_fields
+from autoturbo.hardware.presets import numeric_fields, with_field
+from autoturbo.hardware.target import ENGINES, PARTS, Target
 
 Value = bool | int | float | str
 
@@ -24,6 +25,7 @@ MOST_POINTS: Final = 1000
 _LONGEST_NAME: Final = 64  # as target files allow
 _NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(\d+))?")
+_COST_HINT: Final = "write lb.capacity_kib=0.3,ddr.bandwidth_gb_s=1.2, or a column such as energy_j"
 _HINT: Final = "write lb.capacity_kib=256..4096 (doublings), =256..1024:4 (evenly) or =256,384"
 
 CHEAPER_HIGH: Final = ("_ns", "_us", "_cycles", "_pj", "_per_byte", "_w")
@@ -37,6 +39,7 @@ _MORE_HELPS: Final = (
 More rows of an array, or more cores, may: work is dealt out to all of them.
 """
 
+_RATES: Final = {"10^9 bytes/s": "GB/s"}
 _LESS_HELPS: Final = ("_ns", "_us", "_cycles")
 
 
@@ -55,7 +58,12 @@ class Axis:
     @property
     def short(self) -> str:
         """Return the path with engines by kind alone: ``matrix.rows``."""
-        return self.path.replace("engines[", "").replace("]", "")
+        return _short(self.path)
+
+    @property
+    def words(self) -> str:
+        """Return the field in words with its unit: ``"local buffer per core, KiB"``."""
+        return field_in_words(self.path)
 
     @property
     def is_numeric(self) -> bool:
@@ -87,6 +95,106 @@ class GridPoint:
 
     values: tuple[Value, ...]
     target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a target costs, as its user states it.
+
+    Attributes:
+        weights: Of a unit of a field, by the field's short name; empty where a column is the cost.
+        column: Of the table of a sweep; empty where weights are given.
+    """
+
+    weights: Mapping[str, float]
+    column: str = ""
+
+    def __str__(self) -> str:
+        """Return it as a sum, or the name of the column."""
+        terms = (f"{weight:g} * {name}" for name, weight in self.weights.items())
+        return self.column or " + ".join(terms)
+
+    def of(self, target: Target) -> float:
+        """Return the sum of weight times value; what a target has not costs nothing."""
+        values = numeric_fields(target)
+        return math.fsum(weight * values.get(name, 0.0) for name, weight in self.weights.items())
+
+
+def cost_of(
+    stated: Mapping[str, float] | str, targets: Iterable[Target], columns: Sequence[str] = ()
+) -> Cost:
+    """Return the cost of ``FIELD=WEIGHT,...`` (or weights by field), or of a column's name.
+
+    Args:
+        stated: What the user says.
+        targets: Whose fields there are.
+        columns: Names that a sweep's table has besides its fields.
+
+    Raises:
+        UsageError: There is no such field or column, or a weight is not a number.
+    """  # noqa: DOC501  _no_cost() makes the error
+    known = list(dict.fromkeys(name for target in targets for name in numeric_fields(target)))
+    if isinstance(stated, str) and "=" not in stated:
+        if stated in columns:
+            return Cost({}, stated)
+        if _short(stated) in known:
+            return Cost({_short(stated): 1.0})
+        hint = did_you_mean(stated, (*columns, *known), _COST_HINT)
+        raise _no_cost(f"{stated!r} is neither a column nor a number of the target", hint)
+    given = [_weight(item) for item in stated.split(",")] if isinstance(stated, str) else [
+        (_short(path), float(weight)) for path, weight in stated.items()
+    ]  # fmt: skip
+    weights: dict[str, float] = {}
+    for name, weight in given:
+        if name not in known:
+            hint = did_you_mean(name, known, _COST_HINT)
+            raise _no_cost(f"{name!r} is not a number of the target", hint)
+        if name in weights:
+            raise _no_cost(f"{name!r} has two weights", "give the sum of both")
+        if not math.isfinite(weight):
+            raise _no_cost(f"{weight} is not a weight", "give a finite number")
+        weights[name] = weight
+    if not weights:
+        raise _no_cost("no weights", _COST_HINT)
+    return Cost(weights)
+
+
+def _weight(item: str) -> tuple[str, float]:
+    name, _, text = (part.strip() for part in item.partition("="))
+    if not re.fullmatch(_NUMBER, text):
+        raise _no_cost(f"{item.strip()!r} is not a field with its weight", _COST_HINT)
+    return _short(name), float(text)
+
+
+def _no_cost(message: str, hint: str) -> UsageError:
+    return UsageError(message, Location(field="--cost"), hint)
+
+
+def _short(path: str) -> str:
+    return path.replace("engines[", "").replace("]", "")
+
+
+def field_in_words(path: str) -> str:
+    """Return what a field of a target is, in words and with its unit; a name not known as it is.
+
+    >>> field_in_words("lb.capacity_kib")
+    'local buffer per core, KiB'
+    """
+    section, *names = _short(path).split(".")
+    kind, about = {**ENGINES, **PARTS}.get(section, (Target, None))
+    name, *of = names or [section]
+    field = next((f for f in file_fields(kind) if f.name == name), None)
+    if field is None:
+        return path
+    last = _RATES.get(field.rule.unit, field.rule.unit)
+    unit = "".join(f", {part}" for part in (*of, last) if part)
+    if about is None:
+        return f"{field.rule.about}{unit}"
+    owner = re.split("[:;,]", about.about)[0].removeprefix("the ")
+    each = re.search(" ?per (core|cluster)", field.rule.about)
+    what = field.attribute.replace("_", " ")
+    named = owner if what == "capacity" else f"{owner}: {what}"
+    return f"{named}{' ' + each[0].strip() if each else ''}{unit}"
 
 
 def parse_axis(text: str) -> Axis:
@@ -238,9 +346,12 @@ def _wrong(text: str, message: str) -> UsageError:
 
 __all__ = [
     "Axis",
+    "Cost",
     "GridPoint",
     "Value",
     "axes_of",
+    "cost_of",
+    "field_in_words",
     "grid_of",
     "make_axis",
     "neighbours",

@@ -379,6 +379,20 @@ class Overheads:
         """
         return self.per_kernel + self.ramp(work)
 
+    def of_launches(
+        self, work: NDArray[np.float64], opens: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return :meth:`around` of kernels in order that share launches.
+
+        Args:
+            work: As for :meth:`ramp`.
+            opens: Which have a launch of their own; the last before that pays the barrier.
+        """
+        goes_on = ~opens
+        saved = (self.kernel_launch + self.ramp(work)) * goes_on
+        saved[:-1] += self.barrier * goes_on[1:]
+        return self.around(work) - saved
+
 
 @dataclass(frozen=True, slots=True)
 class Energy:

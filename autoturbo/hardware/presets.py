@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -143,6 +144,25 @@ def with_field(target: Target, path: str, value: Any) -> Target:
     else:
         raise _no_field(path)
     return from_document(document)
+
+
+def numeric_fields(target: Target) -> dict[str, float]:
+    """Return the fields of a target that are numbers, by name, in the units of a target file.
+
+    Engines are named by their kind alone, ``matrix.rows``.
+    """
+    document = target.as_dict()
+    del document["schema_version"]
+    engines = {engine["kind"]: engine for engine in document.pop("engines")}
+    return dict(_numbers({**document, **engines}))
+
+
+def _numbers(owner: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in owner.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{of}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{of}{name}", float(value)
 
 
 def _looks_like_path(name: str) -> bool:

@@ -166,6 +166,10 @@ class Target(Shown):
         ),
     ] = ()
 
+    def __repr__(self) -> str:
+        """Return one line; what a target has is in its file."""
+        return f"<Target {self.name!r}: {self.clusters} x {self.cores} cores>"
+
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Return the data types of the matrix engine, in the order of :data:`DTYPES`."""

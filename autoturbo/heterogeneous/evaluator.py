@@ -31,10 +31,10 @@ from autoturbo.registry import MACHINE_SCHEDULERS
 from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.contract import PlanStatistics
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.contract import PlanStatistics
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,7 +201,7 @@ class MachineEvaluator:
     @functools.cached_property
     def _vector_s(self) -> float:
         """Return the seconds of the vector work with all units together at their peaks."""
-        from autoturbo.simulate.bound import lower_bound
+        from autoturbo.simulator.bound import lower_bound
 
         p = self.profiles
         alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]

@@ -23,7 +23,7 @@ from autoturbo.heterogeneous.timetable import (
     least_seconds,
     timetable,
 )
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 
 # Parts of a model on units as tasks: who waits for whom, over which link, and what is held where.
 #

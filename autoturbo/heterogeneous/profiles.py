@@ -23,8 +23,8 @@ from autoturbo.schedule.memory.allocate import Buffers, live_peak_bytes
 from autoturbo.schedule.memory.timeline import TENSOR
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 
 SCHEDULER = "graphturbo"
 """What schedules the layers of a part on its unit."""

@@ -23,7 +23,7 @@ from autoturbo.search.encoding import Dimension
 from autoturbo.search.evolution import fresh_points
 from autoturbo.search.objectives import OF_KERNELS, Objective
 from autoturbo.search.space import Space
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.measurement import Measurement, Outcome
 
 _UNIT, _CUT = "unit of ", "cut before "
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from autoturbo.graph.operators import tensor_bytes
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule, Run
 from autoturbo.heterogeneous.parts import part_producers
-from autoturbo.verify.findings import Check, Finding
+from autoturbo.verifier.findings import Check, Finding
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:

@@ -22,9 +22,9 @@ from autoturbo.graph.importer.external_data import attach
 from autoturbo.graph.model_nodes import ModelNodes, Repeated
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
-from autoturbo.verify.execution import plain_model, with_random_weights
-from autoturbo.verify.onnx_writer.builder import element_types
-from autoturbo.verify.onnx_writer.calls import nodes_at
+from autoturbo.verifier.execution import plain_model, with_random_weights
+from autoturbo.verifier.onnx_writer.builder import element_types
+from autoturbo.verifier.onnx_writer.calls import nodes_at
 
 MOST_PARTS = 12
 """Parts at most: each is measured for every number of samples, and each call takes time."""

@@ -17,7 +17,7 @@ from autoturbo.database import Database, PairKey, TrialRecord
 from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import now
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from autoturbo.statistics import ASSUMED_NOISE, pooled_deviation
 
 _UNBOUND = LowerBound(0.0, 0.0, 0.0)

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.host.divided import DividedModel, Placement
 from autoturbo.schedule.host_plan import HostPlan, HostSubGraph
-from autoturbo.verify.execution import (
+from autoturbo.verifier.execution import (
     FATAL,
     open_session,
     plain_model,
@@ -31,7 +31,7 @@ from autoturbo.verify.execution import (
     takes,
     unrunnable,
 )
-from autoturbo.verify.execution import run as run_session
+from autoturbo.verifier.execution import run as run_session
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -19,8 +19,8 @@ from autoturbo.host.search import HOPELESS, HostSearch, Timed
 from autoturbo.registry import HOST
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostPlan, distinct
 from autoturbo.search.progress import Progress
-from autoturbo.verify.comparison import arithmetic_of, compare, described, longest_sum
-from autoturbo.verify.random_values import random_inputs
+from autoturbo.verifier.comparison import arithmetic_of, compare, described, longest_sum
+from autoturbo.verifier.random_values import random_inputs
 
 TRIALS: Final = 48
 """Plans that are measured by default, besides the baselines."""

@@ -24,17 +24,18 @@ from autoturbo.graph.padding import Channels, channels_of, padded
 from autoturbo.hardware import with_field
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
+from autoturbo.report.alike import added, alike, numbered, subgraph_kind
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, subgraph_knobs
 from autoturbo.schedule.knobs.splits import FACTOR
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
-from autoturbo.simulate.bound import lower_bound, weight_bytes
-from autoturbo.simulate.breakdown.attribution import Limit
-from autoturbo.simulate.breakdown.shares import ScheduleShares, Shares
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.bound import lower_bound, weight_bytes
+from autoturbo.simulator.breakdown.attribution import Limit
+from autoturbo.simulator.breakdown.shares import ScheduleShares, Shares
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
 
 WORST = 5
 """Bottlenecks that are shown."""
@@ -49,6 +50,7 @@ class Bottleneck:
     Attributes:
         part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
             of the whole schedule.
+        label: Its layers by operator and shape; where there are none, what it is.
         layers: Names of the layers; none between kernels.
         subgraphs: Numbers of the isomorphic sub-graphs that they belong to.
         anchors: The last layer of each of these, by which knobs name it.
@@ -59,6 +61,7 @@ class Bottleneck:
     """
 
     part: Part
+    label: str
     layers: tuple[str, ...]
     subgraphs: tuple[int, ...]
     anchors: tuple[str, ...]
@@ -82,48 +85,36 @@ def bottlenecks_of(
         found: The schedule's latency, attributed to limits and layers.
         most: Bottlenecks at most.
     """
-    kinds: dict[object, list[int]] = {}
-    for subgraph in schedule.instances.subgraphs:
-        kinds.setdefault(_kind(schedule, subgraph.index), []).append(subgraph.index)
-    bottlenecks = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
+    indices = range(len(schedule.instances.subgraphs))
+    kinds = alike(indices, lambda index: subgraph_kind(schedule, index))
+    bottlenecks = [s for kind in kinds for s in _of_kind(schedule, found, tuple(kind))]
     bottlenecks.append(_between(found))
     losing = [bottleneck for bottleneck in bottlenecks if bottleneck.lost > 0]
     return tuple(sorted(losing, key=lambda s: (-s.lost, s.subgraphs, s.layers)))[:most]
 
 
-def _kind(schedule: Schedule, index: int) -> object:
-    """Return a key, equal for sub-graphs of the same operators and extents, split the same way."""
-    graph, subgraph = schedule.context.graph, schedule.instances.subgraphs[index]
-    layers = (schedule.context.layers[layer] for layer in subgraph.layers)
-    inside = ((graph.operators[o] for o in layer.operators) for layer in layers)
-    described = tuple(tuple((o.kind, o.extents) for o in operators) for operators in inside)
-    return subgraph.split.axes, described
-
-
 def _of_kind(
-    schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]
+    schedule: Schedule, found: ScheduleShares, kind: tuple[int, ...]
 ) -> Iterator[Bottleneck]:
     """Yield one bottleneck for each place in isomorphic sub-graphs, of the layers there."""
     graph, names = schedule.instances, [layer.name for layer in schedule.context.layers]
-    anchors = tuple(found.subgraphs[i].layer for i in alike)
-    for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
-        shares = _sum(found.layers[layer].shares for layer in layers)
+    anchors = tuple(found.subgraphs[i].layer for i in kind)
+    for layers in zip(*(graph.subgraphs[i].layers for i in kind), strict=True):
+        shares = added(found.layers[layer].shares for layer in layers)
         yield Bottleneck(
-            "layer", tuple(names[layer] for layer in layers), alike, anchors, shares.total, shares,
-            len(alike) * _needs(schedule, layers[0]),
+            "layer", numbered(schedule, layers), tuple(names[layer] for layer in layers), kind,
+            anchors, shares.total, shares, len(kind) * _needs(schedule, layers[0]),
         )  # fmt: skip
 
 
 def _between(found: ScheduleShares) -> Bottleneck:
     """Return the time besides the work of layers, with waits for other clusters."""
-    inside = _sum(layer.shares for layer in found.layers)
+    inside = added(layer.shares for layer in found.layers)
     around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
     every = tuple(one.subgraph for one in found.subgraphs)
-    return Bottleneck("between", (), every, (), float(around.sum()), Shares.of(around), 0.0)
-
-
-def _sum(some: Iterable[Shares]) -> Shares:
-    return Shares.of(np.sum([one.seconds for one in some], axis=0))
+    return Bottleneck(
+        "between", "between kernels", (), every, (), float(around.sum()), Shares.of(around), 0.0
+    )
 
 
 def _needs(schedule: Schedule, layer: int) -> float:

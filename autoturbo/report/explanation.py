@@ -9,22 +9,18 @@ from typing import Any, Final, NotRequired
 
 from rich.table import Table
 
+from autoturbo.report.alike import Line, layer_lines, subgraph_lines
 from autoturbo.report.bottlenecks import WORST, Bottleneck, Part, Remedy, Trials, bottlenecks_of
+from autoturbo.report.names import layer_labels
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schema import Duration, Natural, Real, TypedDict
-from autoturbo.simulate.breakdown.attribution import LIMITS
-from autoturbo.simulate.breakdown.shares import (
-    LayerShare,
-    ScheduleShares,
-    Shares,
-    SubGraphShare,
-    schedule_shares,
-)
-from autoturbo.simulate.gap import gap_parts, idle_ddr_seconds
-from autoturbo.simulate.measurement import LowerBound
-from autoturbo.simulate.sequence import KernelMemory, simulate
+from autoturbo.simulator.breakdown.attribution import LIMITS
+from autoturbo.simulator.breakdown.shares import ScheduleShares, Shares, schedule_shares
+from autoturbo.simulator.gap import gap_parts, idle_ddr_seconds
+from autoturbo.simulator.measurement import LowerBound
+from autoturbo.simulator.sequence import KernelMemory, simulate
 
 TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""
@@ -103,27 +99,26 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        names: Of the context's layers.
+        labels: Of the context's layers, by name.
+        subgraphs: Lines that tell them, alike ones on one, those that take longest first.
+        layers: Likewise.
         shares: The latency, handed out.
         bound: What no schedule can beat.
-        gap: What lies between, by cause (:func:`autoturbo.simulate.gap.gap_parts`).
+        gap: What lies between, by cause (:func:`autoturbo.simulator.gap.gap_parts`).
         idle_ddr_s: Seconds in which DDR stood idle though weights could have been fetched.
         advice: The worst bottlenecks, the worst first.
         model_knobs: Knobs of the model that were changed alone, most gained first.
     """
 
-    names: tuple[str, ...]
+    labels: Mapping[str, str]
+    subgraphs: tuple[Line, ...]
+    layers: tuple[Line, ...]
     shares: ScheduleShares
     bound: LowerBound
     gap: Mapping[str, float]
     idle_ddr_s: float
     advice: tuple[Advice, ...]
     model_knobs: tuple[Remedy, ...] = ()
-
-    @property
-    def heaviest(self) -> tuple[LayerShare, ...]:
-        """Return the layers, those that add most to the latency first."""
-        return tuple(sorted(self.shares.layers, key=lambda one: (-one.seconds, one.layer)))
 
     def as_json(self) -> BoundsJson:
         """Return the object of ``explain --json`` (docs/explain.md)."""
@@ -152,10 +147,10 @@ class Bounds:
                 for one in shares.subgraphs
             ],
             "layers": [
-                {"layer": self.names[one.layer], "subgraph": one.subgraph,
-                 "seconds": one.seconds, **_shared(one.shares),
+                {"layer": name, "subgraph": one.subgraph, "seconds": one.seconds,
+                 **_shared(one.shares),
                  "slack_s": None if one.slack == math.inf else one.slack}
-                for one in shares.layers
+                for name, one in zip(self.labels, shares.layers, strict=True)
             ],
             "bottlenecks": [_bottleneck_json(one.bottleneck, one.remedies) for one in self.advice],
             "model_knobs": [_remedy_json(one) for one in self.model_knobs],
@@ -181,10 +176,12 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
         Advice(bottleneck, trials.remedies(bottleneck) if tries else ())
         for bottleneck in bottlenecks
     )
-    names = tuple(layer.name for layer in schedule.context.layers)
     gap, idle_s = gap_parts(schedule, measured), idle_ddr_seconds(schedule, memory)
     knobs = trials.model_knobs() if tries else ()
-    return Bounds(names, shares, measured.bound, gap, idle_s, advice, knobs)
+    lines = subgraph_lines(schedule, shares), layer_lines(schedule, shares)
+    return Bounds(
+        layer_labels(schedule), *lines, shares, measured.bound, gap, idle_s, advice, knobs
+    )
 
 
 def _shared(shares: Shares) -> _Shared:
@@ -215,12 +212,18 @@ MATTERS = 0.001
 """Share of the latency that a remedy must gain to be shown."""
 
 
-def time_sentence(bounds: Bounds) -> str:
-    """Return a sentence on the parts of the latency, the largest shares first."""
+def time_sentence(bounds: Bounds, *, told: bool = False) -> str:
+    """Return a sentence on the parts of the latency, the largest shares first.
+
+    Args:
+        bounds: What was found.
+        told: Whether readers know already that the latency is simulated, and what it is.
+    """
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
-    return f"simulated {duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
+    latency = "" if told else f"simulated {duration(bounds.shares.latency)}, "
+    return f"{latency}bound by {', '.join(spent)}"
 
 
 _NAMED = 4
@@ -239,7 +242,7 @@ def bound_lines(bounds: Bounds) -> list[str]:
     return lines
 
 
-_CAUSES: Final = {
+GAP_TITLES: Final = {
     "waits": "launches, barriers and latencies", "ddr": "DDR not overlapped", "gb": "GB and links",
     "engines": "engines one after the other", "padding": "padding and filling",
     "efficiency": "DDR below its peak", "traffic": "traffic beyond the least",
@@ -251,7 +254,7 @@ def gap_table(bounds: Bounds) -> Table:
     """Return a table of what lies between the lower bound and the latency, largest causes first."""
     causes = sorted(bounds.gap.items(), key=lambda item: -item[1])
     least = MATTERS * bounds.shares.latency
-    told = [(_CAUSES[cause], seconds) for cause, seconds in causes if seconds > least]
+    told = [(GAP_TITLES[cause], seconds) for cause, seconds in causes if seconds > least]
     if min(bounds.idle_ddr_s, bounds.gap["ddr"]) > least:
         told.append(("(DDR idle while weights had room in GB)", bounds.idle_ddr_s))
     rows = ((w, duration(s), percent(s / bounds.shares.latency)) for w, s in told)
@@ -260,35 +263,46 @@ def gap_table(bounds: Bounds) -> Table:
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
     """Return a table of sub-graphs, those that take longest first."""
-    ordered = sorted(bounds.shares.subgraphs, key=lambda one: (-one.seconds, one.subgraph))
+    of = bounds.shares.subgraphs
     rows = (
-        (one.layer, str(one.layers), str(one.launches), *_timed(bounds, one))
-        for one in ordered[: None if everything else SHOWN]
-    )
-    headers = (
-        "sub-graph", "layers", "launches", "time", "share", "bound by", "of time",
-        "slack",
+        (line.label, str(sum(of[i].layers for i in line.members)),
+         str(sum(of[i].launches for i in line.members)), *_timed(bounds, line))
+        for line in bounds.subgraphs[: None if everything else SHOWN]
     )  # fmt: skip
+    headers = ("sub-graph", "layers", "launches", "time", "share", "bound by", "slack")
     return table(headers, rows, close=True)
 
 
 def layer_table(bounds: Bounds, *, everything: bool) -> Table:
     """Return a table of layers, those that take longest first."""
-    rows = (
-        (bounds.names[one.layer], *_timed(bounds, one))
-        for one in bounds.heaviest[: None if everything else SHOWN]
-    )
-    headers = ("layer", "time", "share", "bound by", "of time", "slack")
+    lines = bounds.layers[: None if everything else SHOWN]
+    rows = ((line.label, *_timed(bounds, line)) for line in lines)
+    headers = ("layer", "time", "share", "bound by", "slack")
     return table(headers, rows, close=True)
 
 
 def bottleneck_table(bounds: Bounds) -> Table:
     """Return a table of the worst bottlenecks, with the remedies of each, by gain."""
-    rows = (
-        row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
-    )
-    headers = ("worst bottlenecks, and what would help", "time", "bound by", "lost", "saves")
-    return table(headers, rows, close=True)
+    return table(BOTTLENECKS, bottleneck_rows(bounds), close=True)
+
+
+BOTTLENECKS: Final = (
+    "worst bottlenecks, and what would help", "time", "bound by", "above ideal", "saves",
+)  # fmt: skip
+"""The headers of :func:`bottleneck_rows`."""
+
+
+def bottleneck_rows(bounds: Bounds) -> list[tuple[str, ...]]:
+    """Return the rows of the worst bottlenecks, with the remedies of each, by gain.
+
+    A remedy that helps several stands with the first of them.
+    """
+    told = dict[str, int]()
+    return [
+        row
+        for number, one in enumerate(bounds.advice, 1)
+        for row in _spot(bounds, number, one, told)
+    ]
 
 
 def model_knob_sentence(bounds: Bounds) -> str:
@@ -300,33 +314,39 @@ def model_knob_sentence(bounds: Bounds) -> str:
     return f"of the model's knobs, changed alone, {best.text} saves most: {gain}"
 
 
-def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ...]]:
+def _spot(
+    bounds: Bounds, number: int, advice: Advice, told: dict[str, int]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a bottleneck.
+
+    Args:
+        bounds: What was found.
+        number: Of the bottleneck.
+        advice: On it.
+        told: Remedies that stand with an earlier one, by its number; this one's are added.
+    """
     bottleneck, latency = advice.bottleneck, bounds.shares.latency
-    alike = f" and {len(bottleneck.layers) - 1} alike" if len(bottleneck.layers) > 1 else ""
-    where = f"{bottleneck.layers[0]}{alike}" if bottleneck.layers else "between kernels"
     yield (
-        f"{number}. {where}",
+        f"{number}. {bottleneck.label}",
         duration(bottleneck.seconds),
         bottleneck.shares.limit.value,
         percent(bottleneck.lost / latency),
         "",
     )
     helpful = advice.helpful(MATTERS * latency)
-    for remedy in helpful:
-        yield (
-            f"   {remedy.kind}: {remedy.text}",
-            "",
-            "",
-            "",
-            percent((remedy.gain or 0.0) / latency),
-        )
+    texts = {f"{remedy.kind}: {remedy.text}": remedy for remedy in helpful}
+    for text in (text for text in texts if text not in told):
+        yield f"   {text}", "", "", "", percent((texts[text].gain or 0.0) / latency)
+    if before := sorted({told[text] for text in texts if text in told}):
+        yield f"   what helps {' and '.join(map(str, before))}", "", "", "", ""
+    told.update({text: number for text in texts if text not in told})
     if advice.remedies and not helpful:
         yield f"   no change helps ({len(advice.remedies)} tried)", "", "", "", ""
 
 
-def _timed(bounds: Bounds, one: SubGraphShare | LayerShare) -> tuple[str, ...]:
-    """Return a time, its share, what bounds it and by how much, and the slack: ``-`` for none."""
+def _timed(bounds: Bounds, one: Line) -> tuple[str, ...]:
+    """Return a time, its share, what bounds it for how much of it, and the slack."""
     shares, slack = one.shares, duration(one.slack) if one.slack else "0"
-    bound = (shares.limit.value, percent(shares.part(shares.limit))) if one.seconds else ("-", "-")
+    bound = f"{shares.limit.value} {percent(shares.part(shares.limit))}" if one.seconds else "-"
     share = percent(one.seconds / bounds.shares.latency)
-    return duration(one.seconds), share, *bound, slack if math.isfinite(one.slack) else "-"
+    return duration(one.seconds), share, bound, slack if math.isfinite(one.slack) else "-"

@@ -3,10 +3,9 @@
 Figures are those that the run recorded: nothing is measured for a report. How they divide, what is
 kept where and when it happens is simulated, whatever measured them.
 
-The time of a schedule is dealt out so that the parts add up to the latency: first what the busiest
-engine works, then what each other engine adds while those before it stand idle, then latencies
-nobody works in, and what comes between kernels. What is hidden behind a busier engine costs nothing
-and counts nothing.
+Where the time of a schedule goes is what ``explain`` says: its critical path, attributed to the
+resources that limit it (:mod:`autoturbo.simulator.breakdown.attribution`), and what lies between
+the lower bound and the latency (:mod:`autoturbo.simulator.gap`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-
 from autoturbo.database import HandedOut, RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
@@ -26,15 +23,6 @@ from autoturbo.registry import COST_MODEL, HEURISTIC, HEURISTICS, SIMULATOR
 from autoturbo.report.importance import Importance, importance_of
 from autoturbo.report.search import Predictions, predictions
 from autoturbo.report.units import percent
-from autoturbo.schedule.codegen.instructions import (
-    DMA_IN,
-    DMA_OUT,
-    MATRIX_ENGINE,
-    TRANSFER,
-    VECTOR_ENGINE,
-    Column,
-)
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
@@ -42,11 +30,15 @@ from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
-from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
-from autoturbo.verify import VERIFIER_VERSION, verify_schedule
-from autoturbo.verify.findings import Check
+from autoturbo.simulator.breakdown.attribution import Limit
+from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
+from autoturbo.simulator.breakdown.shares import ScheduleShares, schedule_shares
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.gap import gap_parts
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.simulator.sequence import KernelMemory, simulate
+from autoturbo.verifier import VERIFIER_VERSION, verify_schedule
+from autoturbo.verifier.findings import Check
 
 BESIDE = ("tvm", "astitch")
 """Schedulers that every report of a simulated run shows beside the tuned schedule."""
@@ -61,72 +53,20 @@ TITLES = {
     "tuned": "tuned",
 }
 
-WORKERS: Final = {
-    "matrix": (MATRIX_ENGINE,),
-    "vector": (VECTOR_ENGINE,),
-    "DDR": (DMA_IN, DMA_OUT),
-    "transfer": (TRANSFER,),
-}
-"""What may bound a kernel, and the engines that do it."""
-
-OVERHEADS: Final = ("latency", "movements", "launch", "other clusters")
-"""Time in which no engine works: latencies of memories and of dependences, movements between
-kernels, launches and barriers, and waiting for other clusters."""
-
-PARTS: Final = (*WORKERS, *OVERHEADS)
-
 LEAST: Final = 0.005
 """Share of the time below which a part is not worth a word."""
 
-PART_TITLES = {
-    "matrix": "the matrix engines",
-    "vector": "the vector engines",
-    "DDR": "DDR",
-    "transfer": "transfers between GB and LB",
-    "latency": "latencies",
-    "movements": "movements between kernels",
-    "launch": "launches and barriers",
-    "other clusters": "waiting for other clusters",
+LIMIT_TITLES: Final = {
+    Limit.MATRIX: "the matrix engines",
+    Limit.VECTOR: "the vector engines",
+    Limit.DDR: "DDR",
+    Limit.GB: "the global buffers (GB)",
+    Limit.TRANSFER: "the cores' links",
+    Limit.LB: "the local buffers (LB)",
+    Limit.LATENCY: "latencies",
+    Limit.LAUNCH: "launches and barriers",
 }
-
-PART_COLOURS = {
-    "matrix": "g0", "vector": "g2", "DDR": "g1", "transfer": "g3", "latency": "g5",
-    "movements": "g4", "launch": "g6", "other clusters": "g7",
-}  # fmt: skip
-"""Of the parts of the time."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeUse:
-    """The use of the time of one pass, in shares that add up to 1.
-
-    Attributes:
-        order: Keys of :data:`WORKERS`: those before hide those behind; the busiest is the first.
-        busy: Share of the time that each works, hidden or not.
-        exposed: Share that each part costs, by :data:`PARTS`.
-        least: Share that the first of the order cannot be without, by the lower bound.
-    """
-
-    order: tuple[str, ...]
-    busy: Mapping[str, float]
-    exposed: Mapping[str, float]
-    least: float
-
-    @property
-    def busiest(self) -> str:
-        """Return the part that is busy for the longest time, where :attr:`order` is its own."""
-        return self.order[0]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Return all of :data:`PARTS`, those that hide others first."""
-        return (*self.order, *OVERHEADS)
-
-    @property
-    def unhidden(self) -> list[str]:
-        """Return the exposed parts besides the busiest, the largest first; four at most."""
-        others = [part for part in PARTS if part != self.busiest and self.exposed[part] > LEAST]
-        return sorted(others, key=lambda part: -self.exposed[part])[:4]
+"""What bounds the time, as readers are told, in the order of charts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,20 +77,34 @@ class Measured:
         schedule: Itself.
         measurement: Of it.
         kernels: Of one pass.
-        use: Of its time.
+        found: Its simulated latency, attributed to limits, sub-graphs and layers.
     """
 
     schedule: Schedule
     measurement: Measurement
     kernels: tuple[KernelInterval, ...]
-    use: TimeUse
+    found: ScheduleShares
 
     @staticmethod
-    def of(schedule: Schedule, measurement: Measurement, order: Sequence[str] = ()) -> Measured:
-        """Return the facts of a schedule's first pass; ``order`` is that of :func:`time_use`."""
-        kernels = pass_intervals(schedule)
-        use = time_use(schedule, kernels, measurement.bound, measurement.latency, order)
-        return Measured(schedule, measurement, kernels, use)
+    def of(schedule: Schedule, measurement: Measurement) -> Measured:
+        """Return a schedule with its measurement, its first pass and where its time goes."""
+        memory = KernelMemory()
+        kernels = pass_intervals(schedule, memory)
+        return Measured(schedule, measurement, kernels, schedule_shares(schedule, memory))
+
+    def share(self, limit: Limit) -> float:
+        """Return the share of the time that something limits."""
+        return self.found.shares.part(limit)
+
+    def seconds(self, limit: Limit) -> float:
+        """Return that share of the latency, simulated or measured, in seconds."""
+        return self.share(limit) * self.measurement.latency
+
+    @property
+    def limits(self) -> list[Limit]:
+        """Return what limits it for a time worth a word, the longest first."""
+        told = [limit for limit in LIMIT_TITLES if self.share(limit) > LEAST]
+        return sorted(told, key=lambda limit: -self.share(limit))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,6 +144,8 @@ class Facts:
         best: Its schedule.
         default: Of trial 0; None where it does not fit.
         others: Other schedulers by name; a failure where one does not fit.
+        gap: What lies between the lower bound and the best schedule's simulated latency: shares of
+            that latency by cause, in the order of :func:`autoturbo.simulator.gap.gap_parts`.
         trust: What speaks for the figures.
         importance: What the trials tell of the knobs.
         predictions: Of the cost model; None where it cannot say anything.
@@ -205,6 +161,7 @@ class Facts:
     best: Measured
     default: Measured | None
     others: Mapping[str, Measured | Failure]
+    gap: Mapping[str, float]
     trust: Evidence
     importance: Importance
     predictions: Predictions | None
@@ -243,7 +200,6 @@ def gather(
     if handed is None:
         raise no_schedule(info)
     best = _of_trial(evaluator, known.get(handed.trial), handed.measurement)
-    order = best.use.order
     target = best.schedule.context.chip
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
@@ -259,8 +215,9 @@ def gather(
         objectives=objectives,
         handed=handed,
         best=best,
-        default=None if base is None else _of_trial(evaluator, known.get(0), base, order),
-        others=_others(evaluator, info, handed, order),
+        default=None if base is None else _of_trial(evaluator, known.get(0), base),
+        others=_others(evaluator, info, handed),
+        gap=gap_shares(best.schedule),
         trust=_trust(info, handed, best, evaluator, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
         predictions=predictions(
@@ -276,9 +233,14 @@ def is_simulated(info: RunInfo) -> bool:
     return bool(info.settings.get("measurer", SIMULATOR) == SIMULATOR)
 
 
-def _of_trial(
-    evaluator: Evaluator, trial: Trial | None, measured: Measurement, order: Sequence[str] = ()
-) -> Measured:
+def gap_shares(schedule: Schedule) -> dict[str, float]:
+    """Return what lies between the lower bound and the simulated latency, in shares of that."""
+    simulated = simulate(schedule)
+    parts = gap_parts(schedule, simulated)
+    return {cause: seconds / simulated.latency for cause, seconds in parts.items()}
+
+
+def _of_trial(evaluator: Evaluator, trial: Trial | None, measured: Measurement) -> Measured:
     """Return a trial's schedule, built again, with its measurement.
 
     Raises:
@@ -287,11 +249,11 @@ def _of_trial(
     if trial is None:
         raise RunError("a trial that the run names is not there")
     schedule = build_schedule(evaluator.model_scheduler, trial.knobs)
-    return Measured.of(schedule, measured, order)
+    return Measured.of(schedule, measured)
 
 
 def _others(
-    evaluator: Evaluator, info: RunInfo, handed: HandedOut, order: Sequence[str]
+    evaluator: Evaluator, info: RunInfo, handed: HandedOut
 ) -> dict[str, Measured | Failure]:
     """Return other schedulers: what was measured with the run; simulated ones also otherwise."""
     asked = info.settings.get("baselines", ())
@@ -308,9 +270,7 @@ def _others(
             continue
         if not simulated:
             outcome = handed.baselines[name]
-        others[name] = (
-            outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
-        )
+        others[name] = outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome)
     absent = {name: Failure("raised", why) for name, why in info.lacking.items()}
     return others if simulated else {**others, **absent}
 
@@ -346,81 +306,3 @@ def _again(handed: HandedOut, same: bool | None) -> str:
     if handed.race is not None:
         return f"raced {handed.race.rounds} rounds, noise {percent(handed.race.noise)}"
     return f"no: {handed.doubt}" if handed.doubt else ""
-
-
-def time_use(
-    schedule: Schedule,
-    kernels: Sequence[KernelInterval],
-    bound: LowerBound,
-    latency: float,
-    order: Sequence[str] = (),
-) -> TimeUse:
-    """Return how a schedule uses its time.
-
-    Args:
-        schedule: The schedule.
-        kernels: Intervals of its kernels in a pass.
-        bound: Of the whole batch.
-        latency: Likewise, seconds.
-        order: What hides what, to compare with another schedule; the busiest first if empty.
-    """
-    busy = {name: sum(_busy(kernel, name) for kernel in kernels) for name in WORKERS}
-    order = tuple(order) or tuple(sorted(WORKERS, key=lambda name: -busy[name]))
-    exposed = dict.fromkeys(PARTS, 0.0)
-    for kernel in kernels:
-        for name, seconds in _exposed(schedule, kernel, order).items():
-            exposed[name] += seconds
-    clusters = len(schedule.timelines)
-    total = clusters * max(kernel.end for kernel in kernels)
-    exposed["other clusters"] = max(0.0, total - sum(exposed.values()))
-    floor = {"matrix": bound.matrix_s, "vector": bound.vector_s, "DDR": bound.ddr_s}
-    least = min(floor.get(order[0], 0.0) / latency, exposed[order[0]] / total)
-    return TimeUse(
-        order,
-        {name: seconds / total for name, seconds in busy.items()},
-        {name: seconds / total for name, seconds in exposed.items()},
-        least,
-    )
-
-
-def kernel_use(schedule: Schedule, kernel: KernelInterval) -> dict[str, float]:
-    """Return the seconds of a kernel that each worker works, and those that none does."""
-    busy = {name: _busy(kernel, name) for name in WORKERS}
-    exposed = _exposed(schedule, kernel, list(WORKERS))
-    return {**busy, **{name: exposed[name] for name in ("latency", "movements", "launch")}}
-
-
-def _busy(kernel: KernelInterval, name: str) -> float:
-    issued = np.isin(kernel.program.where[:, Column.ENGINE], WORKERS[name])
-    if len(WORKERS[name]) == 1:
-        return float((kernel.freed[issued] - kernel.issued[issued]).sum())
-    return _covered(kernel.issued[issued], kernel.freed[issued])
-
-
-def _covered(begin: Floats, end: Floats) -> float:
-    """Return the length of the union of intervals."""
-    order = np.argsort(begin, kind="stable")
-    begin, reach = begin[order], np.maximum.accumulate(end[order])
-    before = np.concatenate(([-np.inf], reach[:-1]))
-    return float(np.maximum(reach - np.maximum(begin, before), 0.0).sum())
-
-
-def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -> dict[str, float]:
-    """Return seconds of a kernel by :data:`PARTS`; earlier workers hide later ones."""
-    overheads = schedule.context.target.overheads
-    exposed_s = dict.fromkeys(PARTS, 0.0)
-    exposed_s["movements"] = kernel.launch - kernel.begin
-    exposed_s["launch"] = overheads.per_kernel + kernel.ramp
-    ended = kernel.end - overheads.barrier
-    begin, covered = kernel.issued, 0.0
-    engines = kernel.program.where[:, Column.ENGINE]
-    chosen = np.zeros(len(engines), np.bool_)
-    for name in order:
-        chosen |= np.isin(engines, WORKERS[name])
-        now = _covered(begin[chosen], kernel.freed[chosen])
-        exposed_s[name], covered = now - covered, now
-    done = float(kernel.done.max(initial=kernel.body))
-    # what is left of the body after its last instruction: rows of DDR that were opened too often
-    exposed_s["DDR"] += max(0.0, ended - done)
-    exposed_s["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
-    return exposed_s

@@ -23,11 +23,25 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from autoturbo.errors import UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.report import units
 from autoturbo.report.units import plain
 
-GROUPS: Final = 8
-"""Colours of sub-graphs; further ones begin again."""
+_NAMED_GROUPS: Final = 8
+"""Sub-graphs that have colours of the page's own style."""
+
+_GOLDEN_ANGLE: Final = 137.508
+"""Degrees between the hues of further ones: neighbours are far apart, and none comes twice."""
+
+
+def group_colours(count: int) -> list[str]:
+    """Return a colour for each sub-graph: all differ, and neighbours differ much."""
+    return [
+        f"var(--g{index})" if index < _NAMED_GROUPS
+        else f"hsl({index * _GOLDEN_ANGLE % 360:.0f} 45% var(--tone{index % 3}))"
+        for index in range(count)
+    ]  # fmt: skip
+
 
 _VERSION: Final = "6.4"
 """Of Vega-Lite: the newest in vl-convert 1.9."""
@@ -43,6 +57,12 @@ def rendered(name: str, **given: object) -> str:
 
     Hidden characters are shown as escapes; a value that is missing is an error.
     """
+    return _environment().get_template(name).render(**given)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Return the templates' environment, which keeps those that it has compiled."""
     environment = Environment(
         loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
@@ -62,7 +82,7 @@ def rendered(name: str, **given: object) -> str:
         "vector_sentence",
     ):
         environment.filters[unit] = getattr(units, unit)
-    return environment.get_template(name).render(**given)
+    return environment
 
 
 def _plain(value: object) -> object:
@@ -110,9 +130,18 @@ class Columns:
         rows = {of: [column[at] for at in kept] for of, column in self.values.items()}
         return Columns(rows, self.note)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return an object per row."""
+        columns = [map(_shown, column) for column in self.values.values()]
+        return [dict(zip(self.values, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def as_json(self) -> dict[str, Any]:
         """Return a list per column for the page's script; of texts each once, with row numbers."""
         return {name: _packed(column) for name, column in self.values.items()}
+
+
+def _shown(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else _short(value)
 
 
 def _packed(column: Sequence[Any]) -> Any:
@@ -176,13 +205,26 @@ class Chart:
         Raises:
             ValueError: The specification is none.
         """
-        spec = _filled(_read(self.name), self.given)
-        whole = json.dumps({"config": _read("config"), "width": "container", **spec})
         return {
-            "spec": library().vegalite_to_vega(whole, vl_version=_VERSION),
+            "spec": self._compiled("container"),
             "data": {name: columns.as_json() for name, columns in self.data.items()},
             "zooms": self.zooms,
         }
+
+    def filled(self, width: int) -> dict[str, Any]:
+        """Return the specification for Vega of so many pixels, with its data in it."""
+        spec = self._compiled(width)
+        for source in spec["data"]:
+            if source["name"] in self.data:
+                source["values"] = self.data[source["name"]].rows()
+        return spec
+
+    def _compiled(self, width: int | str) -> dict[str, Any]:
+        """Return the specification for Vega, without data."""
+        spec = {"config": _read("config"), **_filled(_read(self.name), self.given)}
+        whole = json.dumps({"width": width, **spec})
+        compiled: dict[str, Any] = library().vegalite_to_vega(whole, vl_version=_VERSION)
+        return compiled
 
 
 def _read(name: str) -> Any:
@@ -213,7 +255,7 @@ def library() -> ModuleType:
         UsageError: It is not installed, or too old.
     """
     _check_address_space()
-    hint = "install it with: pip install 'autoturbo[report]'"
+    hint = how_to_install("report")
     try:
         import vl_convert
     except ImportError:

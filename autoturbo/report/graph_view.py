@@ -1,60 +1,49 @@
-"""The graph view: sub-graphs with their layers and inputs, and the scopes of outputs.
-
-Layers and sub-graphs are placed in rows from inputs to outputs.
-"""
+"""The graph view: sub-graphs and layers as tables and as a picture, and the scopes of outputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from markupsafe import Markup
 
 from autoturbo.hardware.parts import storage_ratio
-from autoturbo.report.facts import Measured, kernel_use
-from autoturbo.report.filling import GROUPS, Chart, Columns
+from autoturbo.report.alike import added, alike, numbered, subgraph_kind
+from autoturbo.report.facts import Measured
+from autoturbo.report.filling import group_colours
+from autoturbo.report.layered import Drawing, Edge, Place, drawing_of
+from autoturbo.report.names import layer_label, layer_title
 from autoturbo.report.trace import tensor_scopes
-from autoturbo.report.units import counted
+from autoturbo.report.units import counted, percent, plain
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.intervals import KernelInterval
-
-WIDEST = 0.5
-"""Share of the width that a layer takes at most: what goes past it is drawn beside it."""
-
-_GAP, _MARGIN = 0.6, 0.2
-"""Rows between sub-graphs, and below the layers of one."""
-
-_NEXT = _MARGIN + _GAP + 1
-"""Rows from a sub-graph's last layer to the first of the one below it, its title between them."""
+from autoturbo.simulator.breakdown.intervals import KernelInterval
+from autoturbo.simulator.breakdown.shares import Shares
 
 MOST_LAYERS = 400
-"""Layers that are drawn one by one; larger models show their sub-graphs only."""
-
-_RIGHTMOST = 0.99
-"""As far as an edge leans out: the frame ends at 1."""
-
-Edge = tuple[int, int]
+"""Layers that are drawn one by one; of larger models only the sub-graphs are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubGraphFacts:
-    """One sub-graph over a pass of the chip.
+    """One sub-graph over the whole batch.
 
     Attributes:
         index: Its number.
-        title: Number and name of its last layer.
+        title: Number, and the operator, shape and name of its last layer.
         layers: Their indices.
         parts: Instances that it is cut into.
         cut: How, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
         scope: Where its output is declared.
-        seconds: Of all its kernels in a pass, summed over clusters.
-        share: Of the time of all kernels.
-        macs: Multiply-accumulates in a pass of all clusters together.
+        shares: Seconds that it adds to the latency, by what bounds them.
+        share: Of the latency.
+        macs: Multiply-accumulates of all clusters together.
         ddr_bytes: Likewise, moved from and to DDR.
-        bound: What bounds its kernels, by most of their time.
-        bound_share: Of their time that this takes.
+        rate: Multiply-accumulates per second of all clusters while its kernels run.
     """
 
     index: int
@@ -63,71 +52,91 @@ class SubGraphFacts:
     parts: int
     cut: str
     scope: Scope
-    seconds: float
+    shares: Shares
     share: float
     macs: float
     ddr_bytes: float
-    bound: str
-    bound_share: float
+    rate: float
 
 
-def subgraph_facts(
-    schedule: Schedule, kernels: Sequence[KernelInterval]
-) -> tuple[SubGraphFacts, ...]:
+def subgraph_facts(best: Measured) -> tuple[SubGraphFacts, ...]:
     """Return the facts of all sub-graphs, in topological order."""
-    total = sum(kernel.end - kernel.begin for kernel in kernels)
+    schedule = best.schedule
     kernels_of: list[list[KernelInterval]] = [[] for _ in schedule.instances.subgraphs]
-    for kernel in kernels:
+    for kernel in best.kernels:
         kernels_of[int(schedule.instances.subgraph[kernel.instance])].append(kernel)
-    copied = {  # bytes that movements bring from DDR before each instance's kernel
+    copied = {  # bytes that copies bring from DDR before each instance's kernel
         int(instance): float(timeline.copied[kernel, 2])
         for timeline in schedule.timelines
         for kernel, instance in enumerate(timeline.order)
     }
     return tuple(
-        _facts(schedule, index, subgraph_kernels, copied, total)
+        _facts(best, index, subgraph_kernels, copied)
         for index, subgraph_kernels in enumerate(kernels_of)
     )
 
 
 def _facts(
-    schedule: Schedule,
-    index: int,
-    kernels: Sequence[KernelInterval],
-    copied: Mapping[int, float],
-    total: float,
+    best: Measured, index: int, kernels: Sequence[KernelInterval], copied: Mapping[int, float]
 ) -> SubGraphFacts:
+    schedule, found = best.schedule, best.found.subgraphs[index]
     subgraph, graph = schedule.instances.subgraphs[index], schedule.context.graph
-    layers = [schedule.context.layers[layer] for layer in subgraph.layers]
     seconds = sum(kernel.end - kernel.begin for kernel in kernels)
     moved = sum(
         float(kernel.program.amounts[:, Amount.DDR].sum()) + copied.get(kernel.instance, 0.0)
         for kernel in kernels
     )
-    copies = schedule.share.copies
+    passes = schedule.share.copies * schedule.share.loops
+    layers = (schedule.context.layers[layer] for layer in subgraph.layers)
     macs = float(sum(graph.operators[o].macs for layer in layers for o in layer.operators))
+    at_work = schedule.share.copies * len(schedule.timelines)  # clusters, over summed seconds
     return SubGraphFacts(
-        index, f"{index}: {layers[-1].name}", subgraph.layers,
+        index, f"{index}: {layer_label(schedule, subgraph.layers[-1])}", subgraph.layers,
         schedule.instances.parts[index].count, _cut(schedule, index),
-        schedule.placement.scopes[int(schedule.instances.first[index])], seconds,
-        seconds / total if total else 0.0, macs * copies,
-        moved * storage_ratio(schedule.context.dtype) * copies,
-        *_bound(schedule, kernels, seconds),
+        schedule.placement.scopes[int(schedule.instances.first[index])], found.shares,
+        found.seconds / best.found.latency, macs * passes,
+        moved * storage_ratio(schedule.context.dtype) * passes,
+        macs * at_work / seconds if seconds else 0.0,
     )  # fmt: skip
 
 
-def _bound(
-    schedule: Schedule, kernels: Iterable[KernelInterval], seconds: float
-) -> tuple[str, float]:
-    """Return the part that takes most of the time of kernels, and its share."""
-    sums: dict[str, float] = {}
-    for kernel in kernels:
-        for name, spent in kernel_use(schedule, kernel).items():
-            sums[name] = sums.get(name, 0.0) + spent
-    if not sums or not seconds:
-        return "nothing", 0.0
-    bound = max(sums, key=lambda name: sums[name])
-    return bound, sums[bound] / seconds
+class SubGraphRow(NamedTuple):
+    """A row of the table of sub-graphs, those of isomorphic ones together.
+
+    Attributes:
+        label: Their number, the operator and shape of the last layer, and the first one's name.
+        cut: How each is cut into parts.
+        scopes: Where their outputs are declared.
+        layers: That each has.
+        parts: Likewise.
+        shares: Seconds that they add to the latency, by what bounds them.
+        share: Of the latency.
+        macs: Multiply-accumulates of all.
+        ddr_bytes: Moved from and to DDR by all.
+    """
+
+    label: str
+    cut: str
+    scopes: str
+    layers: int
+    parts: int
+    shares: Shares
+    share: float
+    macs: float
+    ddr_bytes: float
+
+
+def subgraph_rows(schedule: Schedule, facts: Iterable[SubGraphFacts]) -> list[SubGraphRow]:
+    """Return sub-graphs in order, isomorphic ones on one row."""
+    return [
+        SubGraphRow(
+            numbered(schedule, [one.layers[-1] for one in group]), group[0].cut,
+            ", ".join(sorted({one.scope.name for one in group})), len(group[0].layers),
+            group[0].parts, added(one.shares for one in group), sum(one.share for one in group),
+            sum(one.macs for one in group), sum(one.ddr_bytes for one in group),
+        )
+        for group in alike(facts, lambda one: subgraph_kind(schedule, one.index))
+    ]  # fmt: skip
 
 
 def _cut(schedule: Schedule, index: int) -> str:
@@ -154,174 +163,155 @@ def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
     return farthest
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A box: rows count downwards, columns are shares of the width, 0 to 1.
-
-    Attributes:
-        number: Of the layer or sub-graph.
-        top: First row.
-        bottom: One past the last.
-        left: Its left edge.
-        right: Its right edge.
-    """
-
-    number: int
-    top: float
-    bottom: float
-    left: float
-    right: float
-
-    @property
-    def middle(self) -> float:
-        """Return the middle of its columns."""
-        return (self.left + self.right) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The positions of all boxes and edges.
-
-    Attributes:
-        groups: One box per sub-graph.
-        layers: One per layer; empty where there are too many.
-        edges: Between layers, or between sub-graphs where there are no layers.
-        rows: Of all.
-    """
-
-    groups: tuple[Box, ...]
-    layers: tuple[Box, ...]
-    edges: tuple[Edge, ...]
-    rows: float
-
-
-def graph_layout(schedule: Schedule) -> Layout:
-    """Place sub-graphs under those that they read from, and their layers inside likewise."""
-    context, subgraphs = schedule.context, schedule.instances.subgraphs
-    edges = [
+def graph_edges(schedule: Schedule) -> list[Edge]:
+    """Return which layer reads which, each pair once."""
+    context = schedule.context
+    return [
         (maker, layer.index)
         for layer in context.layers
         for maker in dict.fromkeys(context.producer[tensor] for tensor in layer.inputs)
         if maker >= 0
     ]
-    home = {layer: group.index for group in subgraphs for layer in group.layers}
-    between = sorted({(home[a], home[b]) for a, b in edges if home[a] != home[b]})
-    detailed = len(context.layers) <= MOST_LAYERS
-    inner = [_rows(group.layers, edges) if detailed else [] for group in subgraphs]
-    groups: list[Box] = []
-    top = 0.0
-    for row in _grid([group.index for group in subgraphs], between):
-        heights = [1 + _MARGIN + len(inner[group]) for group in row]  # a title, and its layers
-        for column, (group, height) in enumerate(zip(row, heights, strict=True)):
-            left, right = column / len(row), (column + 1) / len(row)
-            groups.append(Box(group, top, top + height, left, right))
-        top += max(heights) + _GAP
-    layers = tuple(box for group in groups for box in _placed(group, inner[group.number]))
-    return Layout(tuple(groups), layers, tuple(edges if detailed else between), top)
 
 
-def _rows(nodes: Iterable[int], edges: Iterable[Edge]) -> list[list[int]]:
-    """Return nodes by their longest path from a node that reads nothing of the others."""
-    ranks: dict[int, int] = {}
-    rows: list[list[int]] = []
-    before = _makers(edges)
-    for node in nodes:
-        makers = before.get(node, ())
-        ranks[node] = 1 + max((ranks.get(maker, -1) for maker in makers), default=-1)
-        rows += [[] for _ in range(len(rows), ranks[node] + 1)]
-        rows[ranks[node]].append(node)
-    return rows
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box of the picture: a layer, or a sub-graph.
+
+    Attributes:
+        title: Its operator and shape; of a sub-graph those of its last layer.
+        below: Its kernel, that kernel's cores, and where its output is kept.
+        told: All of it, for the pointer and for the text field.
+        colour: Of its sub-graph.
+    """
+
+    title: str
+    below: str
+    told: str
+    colour: str
 
 
-def _makers(edges: Iterable[Edge]) -> dict[int, list[int]]:
-    makers: dict[int, list[int]] = {}
-    for maker, reader in edges:
-        makers.setdefault(reader, []).append(maker)
-    return makers
+def layers_picture(best: Measured, facts: Sequence[SubGraphFacts]) -> Markup:
+    """Return a picture of the layers from top to bottom as SVG, a box each."""
+    schedule = best.schedule
+    colours, home = group_colours(len(facts)), _homes(facts)
+    layers = range(len(schedule.context.layers))
+    boxes = [_layer_box(best, facts[home[layer]], colours, layer) for layer in layers]
+    return _svg(boxes, drawing_of(len(boxes), graph_edges(schedule)))
 
 
-def _grid(nodes: Sequence[int], edges: Sequence[Edge]) -> list[list[int]]:
-    """Return rows of nodes, each ordered by the positions of its inputs."""
-    before, place, rows = _makers(edges), dict[int, float](), _rows(nodes, edges)
-    for row in rows:
-        means = {node: _mean([place[m] for m in before.get(node, ())]) for node in row}
-        row.sort(key=lambda node: (means[node], node))
-        place |= {node: (column + 0.5) / len(row) for column, node in enumerate(row)}
-    return rows
+def subgraphs_picture(best: Measured, facts: Sequence[SubGraphFacts]) -> Markup:
+    """Return a picture of the sub-graphs from top to bottom as SVG, a box each."""
+    colours, home = group_colours(len(facts)), _homes(facts)
+    edges = {(home[maker], home[reader]) for maker, reader in graph_edges(best.schedule)}
+    between = sorted(edge for edge in edges if edge[0] != edge[1])
+    boxes = [_subgraph_box(best.schedule, group, colours) for group in facts]
+    return _svg(boxes, drawing_of(len(boxes), between))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.5
+def _homes(facts: Iterable[SubGraphFacts]) -> dict[int, int]:
+    """Return the sub-graph of each layer."""
+    return {layer: group.index for group in facts for layer in group.layers}
 
 
-def _placed(group: Box, rows: Sequence[Sequence[int]]) -> Iterator[Box]:
-    """Yield the layers of a sub-graph inside its box, below its title."""
-    width = group.right - group.left
-    for top, row in enumerate(rows, 1):
-        half = min(width / len(row), WIDEST) / 2
-        for column, layer in enumerate(row):
-            middle = group.left + width * (column + 0.5) / len(row)
-            yield Box(layer, group.top + top, group.top + top + 1, middle - half, middle + half)
+def _layer_box(best: Measured, group: SubGraphFacts, colours: Sequence[str], layer: int) -> Box:
+    schedule, found = best.schedule, best.found.layers[layer]
+    scope = layer_scopes(schedule).get(layer, Scope.LB).name
+    share = percent(found.seconds / best.found.latency) if found.seconds else "0 %"
+    limit = f", bound by {found.shares.limit}" if found.seconds else ""
+    told = (
+        f"{layer_label(schedule, layer)}: {share} of the time{limit}; sub-graph {group.title}, "
+        f"{_cut_words(group)}; output in {scope}"
+    )
+    below = f"kernel {group.index}, {_cores(schedule, group)}, {scope}"
+    return Box(layer_title(schedule, layer), below, told, colours[group.index])
 
 
-def graph_chart(best: Measured, plan: Layout, facts: Sequence[SubGraphFacts]) -> Chart:
-    """Return a chart of sub-graphs, their layers and inputs, and the scopes of outputs."""
-    data = {
-        "groups": _group_rows(plan.groups, facts),
-        "layers": _layer_rows(best, plan.layers, facts),
-        "edges": Columns.of("edge point left top", _edge_rows(plan)),
-    }
-    return Chart("graph", data, {"height": max(120, round(plan.rows * 21)), "rows": plan.rows})
+def _subgraph_box(schedule: Schedule, group: SubGraphFacts, colours: Sequence[str]) -> Box:
+    told = (
+        f"sub-graph {group.title}: {counted(len(group.layers), 'layer')}, {_cut_words(group)}; "
+        f"{percent(group.share)} of the time; output in {group.scope.name}"
+    )
+    below = f"kernel {group.index}, {_cores(schedule, group)}, {group.scope.name}"
+    last = layer_title(schedule, group.layers[-1])
+    more = f"{counted(len(group.layers), 'layer')} to " if group.layers[1:] else ""
+    return Box(f"{more}{last}", below, told, colours[group.index])
 
 
-def _place(box: Box) -> tuple[float, ...]:
-    return box.left, box.right, box.top, box.bottom
+def _cut_words(group: SubGraphFacts) -> str:
+    return "whole" if group.parts == 1 else f"{counted(group.parts, 'part')} ({group.cut})"
 
 
-def _group_rows(boxes: Iterable[Box], facts: Sequence[SubGraphFacts]) -> Columns:
-    rows = []
-    for box in boxes:
-        f = facts[box.number]
-        cut = "whole" if f.parts == 1 else f"{counted(f.parts, 'part')}: {f.cut}"
-        label = (
-            f"{f.index}: {counted(len(f.layers), 'layer')}, {cut}, output in {f.scope.name},"
-            f" {100 * f.share:.0f} % of the time, {f.bound}"
-        )
-        rows.append((*_place(box), label, f.title, len(f.layers), f.cut, f.scope.name,
-                     f.seconds * 1e3, f.bound, f.index % GROUPS))  # fmt: skip
-    names = "left right top bottom label title layers cut scope ms bound group"
-    return Columns.of(names, rows)
+def _cores(schedule: Schedule, group: SubGraphFacts) -> str:
+    """Return the parts of a kernel and the cores that each is shared out to."""
+    first = int(schedule.instances.first[group.index])
+    shared = math.prod(schedule.placement.bindings[first])
+    cores = counted(min(shared, schedule.context.target.cores), "core")
+    return cores if group.parts == 1 else f"{counted(group.parts, 'part')} on {cores}"
 
 
-def _layer_rows(best: Measured, boxes: Iterable[Box], facts: Iterable[SubGraphFacts]) -> Columns:
-    scopes = layer_scopes(best.schedule)
-    home = {layer: group.title for group in facts for layer in group.layers}
-    rows = []
-    for box in boxes:
-        name = best.schedule.context.layers[box.number].name
-        kept = scopes.get(box.number, Scope.LB)
-        label = name if kept is Scope.LB else f"{name} ({kept.name})"
-        centre = (box.top + box.bottom) / 2
-        rows.append((*_place(box), box.middle, centre, name, label, kept.name, home[box.number]))
-    return Columns.of("left right top bottom middle centre name label scope group", rows)
+_LETTER: Final = 6.9
+"""Pixels of a letter of a box's title, widest mean."""
+
+_LEAST_WIDE, _MOST_WIDE = 150, 280
+"""Pixels of a box."""
+
+_HIGH, _STEP = 36, 60
+"""Pixels of a box, and from one rank to the next."""
 
 
-def _edge_rows(plan: Layout) -> Iterator[tuple[float, ...]]:
-    """Yield points of lines through up to four of them, past others' rows at their side."""
-    places = {box.number: box for box in plan.layers or plan.groups}
-    for number, (maker, reader) in enumerate(plan.edges):
-        for point, (left, top) in enumerate(_way(places[maker], places[reader])):
-            yield number, point, left, top
+def _svg(boxes: Sequence[Box], drawing: Drawing) -> Markup:
+    """Return the picture of boxes as they were laid out."""
+    longest = max((len(text) for box in boxes for text in (box.title, box.below)), default=0)
+    wide = min(max(_LEAST_WIDE, 24 + longest * _LETTER), _MOST_WIDE)
+    letters = int((wide - 20) / _LETTER)
+    width, height = drawing.width * wide + 4, drawing.ranks * _STEP
+    edges = Markup().join(
+        Markup('<path d="{}"/>').format(_way(drawing, place, wide))
+        for place in drawing.centres
+        if not place.is_lane and drawing.steps[place]
+    )
+    drawn = Markup().join(
+        _drawn(boxes[place.node], drawing.centres[place] * wide, place.rank * _STEP, wide, letters)
+        for place in drawing.centres
+        if not place.is_lane
+    )
+    return Markup(
+        '<svg class="graph" viewBox="-2 -2 {width:.0f} {height:.0f}" style="--wide:{width:.0f}px">'
+        '<g class="edges">{edges}</g>{drawn}</svg>'
+    ).format(width=width, height=height, edges=edges, drawn=drawn)
 
 
-def _way(maker: Box, reader: Box) -> list[tuple[float, float]]:
-    begin, end = (maker.middle, maker.bottom - 0.1), (reader.middle, reader.top + 0.1)
-    passed = reader.top - maker.bottom
-    if math.isclose(passed, _NEXT):  # up to the sub-graph, not through its title
-        return [begin, (reader.middle, reader.top - 1)]
-    if passed < 1 or abs(maker.middle - reader.middle) > WIDEST / 2:
-        return [begin, end]
-    # those that go farther lean out farther, so that they do not lie on each other
-    lean = min(0.03 + 0.012 * passed, 0.12)
-    side = min(max(maker.right, reader.right) + lean, _RIGHTMOST)
-    return [begin, (side, maker.bottom + 0.4), (side, reader.top - 0.4), end]
+def _drawn(box: Box, centre: float, top: float, wide: float, letters: int) -> Markup:
+    """Return one box: its sub-graph's colour at the left, two lines of text."""
+    return Markup(
+        '<g class="box" transform="translate({x:.1f} {y:.0f})" style="--c:{colour}">'
+        '<title>{told}</title><rect width="{wide:.0f}" height="{high}" rx="5"/>'
+        '<path d="M5 1v{bar}"/><text x="13" y="15">{title}</text>'
+        '<text x="13" y="29" class="below">{below}</text></g>'
+    ).format(
+        x=centre - wide / 2, y=top, colour=box.colour, told=plain(box.told), wide=wide, high=_HIGH,
+        bar=_HIGH - 2, title=plain(_shortened(box.title, letters)),
+        below=plain(_shortened(box.below, letters + 2)),
+    )  # fmt: skip
+
+
+def _shortened(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _way(drawing: Drawing, place: Place, wide: float) -> str:
+    """Return the lines from a box to all its readers: down its lanes, curved between ranks."""
+    lines = []
+    following = [place]
+    while following:
+        here = following.pop()
+        x, y = drawing.centres[here] * wide, here.rank * _STEP + _HIGH
+        for reached in drawing.steps[here]:
+            at, top = drawing.centres[reached] * wide, reached.rank * _STEP
+            middle = (y + top) / 2
+            lines.append(f"M{x:.1f} {y:.0f}C{x:.1f} {middle:.0f} {at:.1f} {middle:.0f}")
+            lines.append(f"{at:.1f} {top:.0f}" + (f"v{_HIGH}" if reached.is_lane else ""))
+            if reached.is_lane:
+                following.append(reached)
+    return " ".join(lines)

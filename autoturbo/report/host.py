@@ -9,7 +9,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autoturbo.database import RunInfo, TrialRecord
 from autoturbo.host.compare import CONTROL, HostComparison
@@ -19,8 +19,11 @@ from autoturbo.report.lines import View
 from autoturbo.report.units import capacity, counted, duration, many, percent, ratio
 from autoturbo.schedule.host_plan import LOOP, PLANS, TUNED, WHOLE, HostPlan, HostSubGraph
 from autoturbo.schema import InvalidError, checked, form_of
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 from autoturbo.statistics import Gain
+
+if TYPE_CHECKING:
+    from autoturbo.report.filling import Chart
 
 HEADERS: Final = ("plan", "samples at once", "a batch", "samples/s", "handed out is")
 """Columns of a comparison; the last one says how many times as fast that is."""
@@ -92,6 +95,14 @@ class HostAnswer:
         """Return whether a gain is one: beyond its interval, and beyond that of the control."""
         noise = self.comparison.noise
         return noise is not None and gain.demonstrated and gain.ratio > noise.high
+
+    @property
+    def headline(self) -> Gain | None:
+        """Return the gain of what is handed out over the whole batch; None where none is shown."""
+        if not self.comparison.made or self.chosen == WHOLE:
+            return None
+        gain = self.comparison.gain(WHOLE, self.chosen)
+        return gain if self.is_shown(gain) else None
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -305,9 +316,10 @@ def host_page(
     """
     from autoturbo.report.page import drawn
 
-    charts: dict[str, Any] = {"convergence": _course(trials, answer)}
+    timed = [(trial.number, trial.latency) for trial in trials]
+    charts: dict[str, Any] = {"convergence": course_chart(timed, answer)}
     if answer is not None:
-        charts["compared"] = _compared(answer)
+        charts["compared"] = compared_chart(answer)
     failed = sum(isinstance(trial.outcome, Failure) for trial in trials)
     cpu = cpu_of(info)
     shown = {
@@ -319,30 +331,40 @@ def host_page(
     return drawn("host.html", shown)
 
 
-def _course(trials: Sequence[TrialRecord], answer: HostAnswer | None) -> Any:
-    """Return a chart of the plans' seconds in the order in which they were measured."""
+def course_chart(timed: Sequence[tuple[int, float | None]], answer: HostAnswer | None) -> Chart:
+    """Return a chart of the plans' gains over the whole batch, in the order of measuring.
+
+    Of a run that has not come to its comparison, the first plan stands for the whole batch: it is
+    that plan, measured once.
+
+    Args:
+        timed: Numbers of the plans, and their seconds; None where one failed.
+        answer: What was compared in the end.
+    """
+    from autoturbo.report.course import Course
     from autoturbo.report.filling import Chart, Columns
 
-    unit, factor = ("batch in ms", 1e3)
-    taken = [(t.number, t.latency * factor) for t in trials if t.latency is not None]
-    best: list[tuple[int, float]] = []
-    for number, value in taken:
-        if not best or value < best[-1][1]:
-            best.append((number, value))
+    taken = [(number, seconds) for number, seconds in timed if seconds is not None]
+    base = taken[0][1] if taken else 1.0
+    chosen: list[tuple[float]] = []
+    if answer is not None:
+        base = answer.seconds(WHOLE)
+        chosen.append((base / answer.seconds(answer.chosen),))
+    gains = [(number, base / seconds) for number, seconds in taken]
+    best = [(number, base / seconds) for number, seconds in Course.of(timed).steps]
     if best:
-        best.append((trials[-1].number, best[-1][1]))
-    edge = 2 * statistics.median(value for _, value in taken) if taken else 0.0
-    points = ((number, value, min(value, edge), value, value) for number, value in taken)
-    bound = [] if answer is None else [(answer.seconds(answer.chosen) * factor,)]
+        best.append((timed[-1][0], best[-1][1]))
+    edge = statistics.median(gain for _, gain in gains) / 2 if gains else 0.0
+    points = ((number, gain, max(gain, edge), gain, gain) for number, gain in gains)
     data = {
         "points": Columns.of("trial value at from to", points),
         "best": Columns.of("trial value", best),
-        "bound": Columns.of("value", bound),
+        "bound": Columns.of("value", chosen),
     }  # fmt: skip
-    return Chart("convergence", data, {"title": unit})
+    return Chart("convergence", data, {"title": "times as fast as the whole batch"})
 
 
-def _compared(answer: HostAnswer) -> Any:
+def compared_chart(answer: HostAnswer) -> Chart:
     """Return a chart of how many times as long each plan takes as the one handed out."""
     from autoturbo.report.filling import Chart, Columns
 

@@ -62,6 +62,8 @@ class KnobReport:
         share: Of the variance of the (logarithm of the) objective; None where nothing is said.
             Chance makes it a little less than 0 for a knob that does not matter.
         best: Its value in the best trial; None where nothing was measured.
+        as_start: Number of the start that ``"auto"`` stands for, where that sets the knob; None for
+            a value of its own, and for what the published heuristic decides.
         border: The best value is the least or the greatest number offered, although the knob takes
             further ones.
         tried: Values that were tried.
@@ -73,9 +75,17 @@ class KnobReport:
     start: Natural
     share: float | None
     best: Value | None
+    as_start: Natural | None
     border: Border | None
     tried: Natural
     offered: Natural
+
+    @property
+    def told(self) -> str:
+        """Return the value in the best trial as people are told it."""
+        if self.best is None:
+            return "-"
+        return str(self.best) if self.as_start is None else f"as start {self.as_start}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,8 @@ def _report(
 ) -> KnobReport:
     dimension, (block, knob) = space.dimensions[index], _owner(space, index)
     value = None if best is None else dimension.choices[int(best[index])]
-    start = _start(space, best)
+    number = _start(space, best)
+    base = space.starts[number]
     decision = None if block else model_knobs().get(knob)
     return KnobReport(
         knob,
@@ -214,19 +225,27 @@ def _report(
         block.start if block else 0,
         share,
         value,
+        number if value == AUTO and number and _sets(base, number, block, knob) else None,
         None
         if decision is None or value is None
-        else _border(space, index, decision, getattr(start, knob) if value == AUTO else value),
+        else _border(space, index, decision, getattr(base, knob) if value == AUTO else value),
         len(np.unique(genes[:, index])),
         len(dimension.choices),
     )
 
 
-def _start(space: Space, point: NDArray[np.int64] | None) -> Knobs:
-    """Return the start of an encoding, which ``"auto"`` stands for."""
+def _start(space: Space, point: NDArray[np.int64] | None) -> int:
+    """Return the number of the start of an encoding, which ``"auto"`` stands for."""
     names = [d.name for d in space.dimensions]
-    number = 0 if point is None or START not in names else int(point[names.index(START)])
-    return space.starts[number]
+    return 0 if point is None or START not in names else int(point[names.index(START)])
+
+
+def _sets(base: Knobs, number: int, block: Block | None, knob: str) -> bool:
+    """Return whether a start sets a knob, of the model or of a block's sub-graphs."""
+    if block is None:
+        return bool(getattr(base, knob, AUTO) != AUTO)
+    own = (one for one in base.overrides if block.start == number and one.layer in block.layers)
+    return any(getattr(one, knob, AUTO) != AUTO for one in own)
 
 
 def _owner(space: Space, index: int) -> tuple[Block | None, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.operators import Graph
-from autoturbo.registry import HEURISTIC, HEURISTICS
+from autoturbo.registry import HEURISTIC, HEURISTICS, Printer
 from autoturbo.report.units import (
     capacity,
     clock,
@@ -28,7 +28,7 @@ from autoturbo.report.units import (
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.schema import Natural, TypedDict
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
     from autoturbo.database.records import HandedOut, Race, RunInfo
@@ -41,6 +41,9 @@ _WHAT = {
     "either": "rows or channels of every output, whichever looks faster",
     "pipeline": "sub-graphs, in a pipeline",
 }
+
+_REFERENCE = "TVM-like (not TVM's own kernels)"
+"""What people read of the scheduler that gains are stated over besides."""
 
 _BAR = 10
 """Characters of the bar."""
@@ -300,11 +303,11 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
         for own, outcome in trials
         if own.cluster_partitioning == AUTO and isinstance(outcome, Measurement)
     ]
-    line = f"share {_WHAT[str(knobs.cluster_partitioning)]}: {duration(best.latency)}"
+    line = f"split {_WHAT[str(knobs.cluster_partitioning)]}: {duration(best.latency)}"
     if not apart:
         return line
-    alone = "one cluster alone" if best.batch == 1 else "each with its own samples"
-    return f"{line}; {alone}: at least {duration(min(apart))}"
+    alone = "one cluster alone" if best.batch == 1 else "splitting the batch"
+    return f"{line}; {alone}: {duration(min(apart))}"
 
 
 MixedSamples = TypedDict("MixedSamples", {
@@ -398,11 +401,13 @@ class View:
     headers: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 
-    def html(self) -> str:
-        """Return the view as a fragment of HTML."""
+    def html(self, picture: str = "") -> str:
+        """Return the view as a fragment of HTML, above a picture of our own if there is one."""
+        from markupsafe import Markup
+
         from autoturbo.report.filling import rendered
 
-        return rendered("view.html", view=self)
+        return rendered("view.html", view=self, picture=Markup(picture))  # noqa: S704  our own SVG
 
     def text(self) -> str:
         """Return the view as lines for a terminal."""
@@ -410,6 +415,27 @@ class View:
         width = max((len(plain(name)) for name, _ in self.facts), default=0)
         lines += [f"  {plain(name):<{width}}  {plain(text)}" for name, text in self.facts]
         return "\n".join([*lines, *_columns(self.headers, self.rows)])
+
+
+class Viewed:
+    """A value that shows its :meth:`view`: as HTML in a notebook, as lines at a prompt."""
+
+    __slots__ = ()
+
+    def view(self) -> View:
+        """Return the parts that are shown."""
+        raise NotImplementedError
+
+    def picture(self) -> str:
+        """Return the picture beside the view in a notebook, as SVG; empty for none."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        return self.view().html(self.picture())
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        del cycle
+        printer.text(self.view().text())
 
 
 def target_view(target: Target) -> View:
@@ -523,7 +549,7 @@ def gain_sentence(info: RunInfo) -> str:
         base = info.gain(REFERENCE)
         text = (
             f"{_raced_ratio(gain, race)} over the heuristic{f' ({interval})' if interval else ''}"
-            f"{'' if base is None else f', {ratio(base)} over {REFERENCE}'}"
+            f"{'' if base is None else f', {ratio(base)} over {_REFERENCE}'}"
         )
     return text
 

@@ -13,14 +13,12 @@ that not even a name that slipped through could run.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
@@ -28,24 +26,19 @@ from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.database import BORROWS, RunInfo
 from autoturbo.hardware import known_error
 from autoturbo.registry import HEURISTIC, SIMULATOR
-from autoturbo.report.facts import (
-    LEAST,
-    MOST_JUDGES,
-    PART_COLOURS,
-    PART_TITLES,
-    TITLES,
-    WORKERS,
-    Facts,
-    Measured,
-)
+from autoturbo.report.alike import alike, layer_lines, numbered
+from autoturbo.report.explanation import GAP_TITLES
+from autoturbo.report.facts import LEAST, LIMIT_TITLES, MOST_JUDGES, TITLES, Facts, Measured
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, script
 from autoturbo.report.graph_view import (
+    MOST_LAYERS,
     SubGraphFacts,
-    graph_chart,
-    graph_layout,
     layer_scopes,
+    layers_picture,
     scope_counts,
     subgraph_facts,
+    subgraph_rows,
+    subgraphs_picture,
 )
 from autoturbo.report.lines import (
     failed_sentence,
@@ -57,6 +50,8 @@ from autoturbo.report.lines import (
     tight_share,
     unsure,
 )
+from autoturbo.report.names import layer_labels, layer_title
+from autoturbo.report.policy import policy
 from autoturbo.report.search import (
     MOST_ASKED,
     convergence,
@@ -64,7 +59,7 @@ from autoturbo.report.search import (
     front,
     front_chart,
     importance_chart,
-    knob_title,
+    owner_title,
     prediction_chart,
     ranked,
 )
@@ -78,11 +73,13 @@ from autoturbo.report.timeline import (
     occupancies,
     time_charts,
 )
-from autoturbo.report.units import duration, figures_of, origin_of, range_sentence, ratio
+from autoturbo.report.units import duration, figures_of, origin_of, range_sentence, ratio, traffic
+from autoturbo.schedule.knobs import AUTO
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.simulate.breakdown.shares import ScheduleShares, schedule_shares
-from autoturbo.simulate.measurement import Failure
-from autoturbo.simulate.unpublished import simulated_range
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulator.breakdown.attribution import Limit
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.simulator.unpublished import simulated_range
 from autoturbo.version import __version__, interpreter
 
 # Schedulers side by side: what the tuned schedule saves, and charts of time, speed and traffic.
@@ -119,14 +116,12 @@ def _range(facts: Facts) -> str:
     return range_sentence(latency, found)
 
 
-def reference(facts: Facts) -> tuple[str, Measured, float | None] | None:
-    """Return what else the best is compared with: TVM's kernels, or the first other that fits.
-
-    With it how many times as fast the best is; None where that is not known.
-    """
-    rows, gains = side_by_side(facts), gains_over(facts)
-    name = next((name for name in rows if name != TITLES["tuned"]), None)
-    return None if name is None else (name, rows[name], gains[name])
+def reference(facts: Facts) -> tuple[str, Measured] | None:
+    """Return what the best is compared with: the heuristic, or else the first other that fits."""
+    if facts.default is not None:
+        return TITLES["default"], facts.default
+    others = [item for item in side_by_side(facts).items() if item[0] != TITLES["tuned"]]
+    return others[0] if others else None
 
 
 def gains_over(facts: Facts) -> dict[str, float | None]:
@@ -141,27 +136,39 @@ def gains_over(facts: Facts) -> dict[str, float | None]:
 
 def saved(name: str, other: Measured, best: Measured) -> str:
     """Return how much time is saved against another schedule, in words."""
+    base = f"the {name}" if name == HEURISTIC else name
     saved_s = other.measurement.latency - best.measurement.latency
-    if saved_s <= 0:
-        return f"{duration(-saved_s)} more than {name}"
-    return f"Of {duration(other.measurement.latency)} ({name}), {duration(saved_s)} are saved"
+    if not saved_s:
+        return f"As long as {base}"
+    if saved_s < 0:
+        return f"{duration(-saved_s)} more than {base}"
+    return f"{duration(saved_s)} less than {base}'s {duration(other.measurement.latency)}"
 
 
 def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
-    """Return the time saved or added per part, the largest first; they add up to the difference."""
-    saved_s = {
-        part: other.use.exposed[part] * other.measurement.latency
-        - best.use.exposed[part] * best.measurement.latency
-        for part in PART_TITLES
-    }
+    """Return the time saved or added per limit, the largest first; all add up to the difference."""
+    saved_s = {limit: other.seconds(limit) - best.seconds(limit) for limit in LIMIT_TITLES}
     least = LEAST * other.measurement.latency
-    hidden = set(WORKERS) - {best.use.busiest}
     return [
-        f"{duration(abs(saved_s[part]))} {'less' if saved_s[part] > 0 else 'more'} in "
-        f"{PART_TITLES[part]}{' that nothing hid' if part in hidden else ''}"
-        for part in sorted(saved_s, key=lambda part: -abs(saved_s[part]))[:named]
-        if abs(saved_s[part]) > least
+        f"bound by {LIMIT_TITLES[limit]}: {duration(abs(saved_s[limit]))}"
+        f" {'less' if saved_s[limit] > 0 else 'more'}"
+        for limit in sorted(saved_s, key=lambda limit: -abs(saved_s[limit]))[:named]
+        if abs(saved_s[limit]) > least
     ]
+
+
+def changed(other: Measured, best: Measured) -> list[str]:
+    """Return the figures of a schedule that differ from another's, in words."""
+    then, now = other.measurement, best.measurement
+    kept = [scope_counts(one.schedule) for one in (other, best)]
+    pairs = {
+        "DDR traffic": (traffic(then), traffic(now)),
+        "sub-graphs": (len(other.schedule.instances.subgraphs),
+                       len(best.schedule.instances.subgraphs)),
+        "kernels of a cluster": (then.kernels, now.kernels),
+        "layers' outputs kept on the chip": tuple(one["LB"] + one["GB"] for one in kept),
+    }  # fmt: skip
+    return [f"{what}: {a} to {b}" for what, (a, b) in pairs.items() if a != b]
 
 
 def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
@@ -169,36 +176,41 @@ def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
 
     Of a model whose inputs do not agree on a batch there is none of speed.
     """
-    tuned, batch = TITLES["tuned"], facts.best.measurement.batch
+    tuned, batch = facts.best.measurement, facts.best.measurement.batch
+    measured = {name: row.measurement for name, row in rows.items()}
     moved = (
         (title, name, row.measurement.bytes.get(level, 0) / 1e6)
         for level, title in LEVELS.items()
         if level != "lb"  # far larger: it is in the table
         for name, row in rows.items()
     )
-    palette = itertools.cycle(("g1", "g3", "g2", "g4", "g5", "g6"))
-    shades = dict(zip(rows, palette, strict=False)) | {tuned: "g0"}
     return {
-        **({} if batch is None else {"speed": _speed_chart(facts, rows, batch)}),
-        "time": _time_chart(rows),
-        "kept": _kept_chart(rows),
+        **({} if batch is None else {"speed": speed_chart(measured, tuned, _interval(facts))}),
+        "time": time_chart(rows),
         "traffic": Chart("traffic", {"rows": Columns.of("level who mb", moved)},
-                         {"parts": list(rows), "colours": _named(shades.values())}),
+                         {"parts": list(rows), "colours": _named(schedule_colours(rows).values())}),
     }  # fmt: skip
 
 
-def _speed_chart(facts: Facts, rows: Mapping[str, Measured], batch: int) -> Chart:
-    """Return a chart of samples per second, with what no schedule can pass."""
-    tuned, least = TITLES["tuned"], facts.best.measurement.bound.seconds
-    ends = _interval(facts)
+def speed_chart(
+    rows: Mapping[str, Measurement], tuned: Measurement, ends: tuple[float, float] | None = None
+) -> Chart:
+    """Return a chart of samples per second, with what no schedule can pass.
+
+    Args:
+        rows: Schedules by title, of a model with a batch.
+        tuned: The one that is looked at.
+        ends: Its interval, where measurements vary.
+    """
     speeds = (
-        (n, r.measurement.throughput, "tuned" if n == tuned else "other",
-         *(ends if n == tuned and ends else (r.measurement.throughput,) * 2))
-        for n, r in rows.items()
+        (name, row.throughput, "tuned" if row is tuned else "other",
+         *(ends if row is tuned and ends else (row.throughput,) * 2))
+        for name, row in rows.items()
     )  # fmt: skip
+    fastest = (tuned.batch or 1) / tuned.bound.seconds
     return Chart("speed", {
         "rows": Columns.of("who speed kind low high", speeds),
-        "bound": Columns.of("speed", [(batch / least,)]),
+        "bound": Columns.of("speed", [(fastest,)]),
     })  # fmt: skip
 
 
@@ -214,88 +226,104 @@ def _named(colours: Iterable[str]) -> list[str]:
     return [f"var(--{colour})" for colour in colours]
 
 
-def _time_chart(rows: Mapping[str, Measured]) -> Chart:
-    """Return a chart of the parts of each schedule's time, in shares of its own time."""
-    parts = next(iter(rows.values())).use.parts
+def time_chart(rows: Mapping[str, Measured]) -> Chart:
+    """Return a chart of what bounds each schedule, in shares of its own time."""
+    limits = [n for n in LIMIT_TITLES if any(row.share(n) > LEAST for row in rows.values())]
     bars = []
     for name, row in rows.items():
-        shares = [row.use.exposed[part] for part in parts]
+        shares = [row.share(limit) for limit in limits]
         ends = itertools.pairwise(itertools.accumulate(shares, initial=0.0))
-        for part, share, (begin, end) in zip(parts, shares, ends, strict=True):
-            bars.append((name, part, begin, end, share, share * row.measurement.latency * 1e3))
-    return _parts_chart(bars, {part: PART_COLOURS[part] for part in parts},
-                        title="share of its own time", unit="time (ms)")  # fmt: skip
+        for limit, share, (begin, end) in zip(limits, shares, ends, strict=True):
+            bars.append((name, limit.value, begin, end, share, 1e3 * row.seconds(limit)))
+    data = {"rows": Columns.of("who part from to share ms", bars)}
+    colours = _named(LIMIT_COLOURS[limit] for limit in limits)
+    return Chart("time", data, {"parts": [limit.value for limit in limits], "colours": colours})
 
 
-def _kept_chart(rows: Mapping[str, Measured]) -> Chart:
-    """Return a chart of where each schedule keeps the outputs of layers."""
-    bars = []
-    for name, row in rows.items():
-        counts = scope_counts(row.schedule)
-        total = max(1, sum(counts.values()))
-        at = 0
-        for scope, count in counts.items():
-            bars.append((name, scope, at / total, (at + count) / total, count / total, count))
-            at += count
-    colours = {"LB": "lb", "GB": "gb", "DDR": "ddr"}
-    return _parts_chart(bars, colours, title="share of the layers' outputs", unit="layers")
+LIMIT_COLOURS: Final = {
+    Limit.MATRIX: "g0", Limit.VECTOR: "g2", Limit.DDR: "g1", Limit.GB: "g4", Limit.TRANSFER: "g3",
+    Limit.LB: "g7", Limit.LATENCY: "g5", Limit.LAUNCH: "g6",
+}  # fmt: skip
+"""Of what bounds the time."""
 
 
-def _parts_chart(
-    bars: Iterable[Sequence[object]], colours: Mapping[str, str], *, title: str, unit: str
-) -> Chart:
-    """Return a chart of what each schedule is made of, in shares of itself."""
-    data = {"rows": Columns.of("who part from to share amount", bars)}
-    given = {"parts": list(colours), "colours": _named(colours.values())}
-    return Chart("time", data, {**given, "title": title, "unit": unit})
+def gap_rows(facts: Facts) -> list[tuple[str, float, float]]:
+    """Return what lies between the bound and the latency: cause, seconds, share; largest first."""
+    causes = sorted(facts.gap.items(), key=lambda item: -item[1])
+    latency = facts.best.found.latency
+    return [(GAP_TITLES[name], share * latency, share) for name, share in causes if share > LEAST]
+
+
+def _gap_chart(facts: Facts) -> Chart:
+    """Return a chart of the time that each cause of the gap takes."""
+    rows = ((title, 1e3 * seconds, share) for title, seconds, share in gap_rows(facts))
+    return Chart("gap", {"rows": Columns.of("cause ms share", rows)})
 
 
 def roofline_chart(
-    facts: Facts, rows: Mapping[str, Measured], groups: Sequence[SubGraphFacts]
+    best: Measured, rows: Mapping[str, Measured], groups: Sequence[SubGraphFacts]
 ) -> Chart:
     """Return a roofline: arithmetic against traffic of schedules and sub-graphs."""
-    context, clusters = facts.best.schedule.context, len(facts.best.schedule.timelines)
+    context = best.schedule.context
+    kinds = {**schedule_colours(rows), _PARTS: "quiet"}
     points = [
-        (name, "schedule", macs / moved, macs / row.measurement.latency / 1e12, 0.1)
+        (name, name, macs / moved, macs / row.measurement.latency / 1e12, 1.0)
         for name, row in rows.items()
         if (macs := row.schedule.model.macs) and (moved := row.measurement.moved["ddr_bytes"])
     ]
     points += [
-        (g.title, "sub-graph", g.macs / g.ddr_bytes, g.macs * clusters / g.seconds / 1e12, g.share)
+        (g.title, _PARTS, g.macs / g.ddr_bytes, g.rate / 1e12, g.share)
         for g in groups
-        if g.macs and g.ddr_bytes and g.seconds
+        if g.macs and g.ddr_bytes and g.rate
     ]
     peak = context.chip.matrix_macs_per_second(context.dtype)
     bandwidth = context.chip.ddr.bandwidth
     knee = peak / bandwidth
     across = [knee, *(point[2] for point in points)]
-    low, high = min(across) / 3, max(across) * 3
+    low, high = min(across) / _BEYOND, max(across) * _BEYOND
+    lowest = min((point[3] for point in points), default=peak / 1e12) / _BEYOND
+    highest = peak / 1e12 * _BEYOND
     roof = ((at, min(peak, bandwidth * at) / 1e12) for at in (low, knee, high))
     data = {
         "roof": Columns.of("intensity rate", roof),
-        "points": Columns.of("name kind intensity rate share", points),
+        "points": Columns.of("name kind intensity rate share", points[::-1]),  # schedules on top
     }
-    lowest = min((point[3] for point in points), default=peak / 1e12) / 2
-    given = {"intensities": [low, high], "rates": [lowest, peak / 1e12 * 1.6]}
+    given = {
+        "parts": list(kinds), "colours": _named(kinds.values()),
+        "intensities": [low, high], "intensity_ticks": ticks(low, high),
+        "rates": [lowest, highest], "rate_ticks": ticks(lowest, highest),
+    }  # fmt: skip
     return Chart("roofline", data, given)
 
 
-_NOTHING_ELSE: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-)
-"""What pages may do, but for the scripts that some name."""
+_PARTS: Final = "sub-graphs of the tuned schedule"
+
+_BEYOND: Final = 1.5
+"""How far beyond its points a roofline reaches."""
+
+_FEW_DECADES: Final = 2.5
+"""Decades up to which a logarithmic axis also has ticks at two and five."""
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return round numbers for a logarithmic axis: powers of ten, and 2 and 5 where few are."""
+    steps = (1, 2, 5) if math.log10(high / low) < _FEW_DECADES else (1,)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    numbers = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    return [number for number in numbers if low <= number <= high]
+
+
+def schedule_colours(rows: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each of several schedules: the tuned one's is always the same."""
+    palette = dict(zip(rows, itertools.cycle(("g1", "g3", "g2", "g4", "g5", "g6")), strict=False))
+    return palette | {TITLES["tuned"]: "g0"}
+
 
 LARGEST: Final = 5_000_000
 """Bytes that a report stays under."""
 
-MOST_UNFOLDED: Final = 60
-"""Layers of a graph that is shown unfolded, and rows of a folded table that paper shows."""
-
-MOST_RUNS: Final = 50
-"""Runs that an index lists; older ones are folded away."""
-
-_NOTHING: Final = 1e-9
-"""Share of the time that is a rounding error."""
+MOST_UNFOLDED: Final = 40
+"""Boxes of a graph that is shown unfolded, and rows of a folded table that paper shows."""
 
 
 def document(facts: Facts) -> str:
@@ -310,10 +338,9 @@ def document(facts: Facts) -> str:
 def drawn(template: str, shown: Mapping[str, Any]) -> str:
     """Return a page with its charts and the two scripts that draw them, which alone may run."""
     library, code = script(), rendered("page.js")
-    policy = f"{_NOTHING_ELSE}; script-src '{_digest(library)}' '{_digest(code)}'"
     scripts = {"library": library, "code": code, "figures": as_script(shown["charts"])}
     whole = {name: Markup(text) for name, text in scripts.items()}  # noqa: S704  our own code
-    return rendered(template, policy=policy, **whole, **shown) + "\n"
+    return rendered(template, policy=policy(library, code), **whole, **shown) + "\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -391,51 +418,6 @@ def _faster(sides: Mapping[str, Compared]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run in the index of reports.
-
-    Attributes:
-        info: The run.
-        state: What has become of it.
-        report: Its report, relative to the index; None where there is none.
-    """
-
-    info: RunInfo
-    state: str
-    report: str | None = None
-
-
-def index(runs: Sequence[ListedRun], database: str, *, refresh_s: int | None = None) -> str:
-    """Return a page of all runs: the fastest of every model on every target, then each.
-
-    Args:
-        runs: The oldest first.
-        database: Name of what they are in.
-        refresh_s: Seconds after which the page is loaded again; None for a file.
-    """
-    matrix: dict[str, dict[str, ListedRun]] = {}
-    for run in runs:
-        info = run.info
-        if info.best_latency is None:
-            continue
-        cells = matrix.setdefault(f"{info.model}, batch {info.batch}, {info.key.dtype}", {})
-        before = cells.get(info.target)
-        if before is None or info.best_latency < (before.info.best_latency or math.inf):
-            cells[info.target] = run
-    targets = list(dict.fromkeys(target for cells in matrix.values() for target in cells))
-    known = dict.fromkeys(how_known(run.info) for run in runs if run.info.best_latency)
-    shown = {
-        "matrix": matrix, "targets": targets, "database": database, "refresh_s": refresh_s,
-        "known": known, "most_runs": MOST_RUNS,
-    }  # fmt: skip
-    return rendered("index.html", policy=_NOTHING_ELSE, runs=runs, **shown) + "\n"
-
-
-def _digest(code: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
-
-
 def values(facts: Facts) -> dict[str, Any]:
     """Return the values of the templates."""
     schedules, search = _of_schedules(facts), _of_search(facts)
@@ -445,7 +427,7 @@ def values(facts: Facts) -> dict[str, Any]:
         "facts": facts,
         "charts": {**schedules["charts"], **search["charts"]},
         "commands": commands(facts),
-        "decisions": _decisions(facts.best.schedule.knobs.as_dict()),
+        "decisions": _decisions(facts.best.schedule),
         "version": __version__,
         "here": interpreter(),
     }
@@ -455,16 +437,14 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
     """Return the values of the tuned schedule and those beside it."""
     best, context = facts.best, facts.best.schedule.context
     rows = side_by_side(facts)
-    shares = schedule_shares(best.schedule)
-    groups = subgraph_facts(best.schedule, best.kernels)
-    plan = graph_layout(best.schedule)
+    groups, layers = subgraph_facts(best), len(context.layers)
     buffers = occupancies(best)
     charts = {
         **side_charts(facts, rows),
+        "gap": _gap_chart(facts),
         **time_charts(best),
-        **{name: memory_chart(best, held) for name, held in buffers.items() if held.peak},
-        "graph": graph_chart(best, plan, groups),
-        "roofline": roofline_chart(facts, rows, groups),
+        **{name: memory_chart(best, held) for name, held in buffers.items() if held.is_used},
+        "roofline": roofline_chart(best, rows, groups),
     }
     return {
         "charts": charts,
@@ -478,8 +458,10 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "pinned": pinned_by_you(facts.info.settings),
         "saved": saved,
         "parts_saved": parts_saved,
-        "titles": PART_TITLES,
-        "colours": PART_COLOURS,
+        "changed": changed,
+        "limit_titles": LIMIT_TITLES,
+        "limit_colours": LIMIT_COLOURS,
+        "gap": gap_rows(facts),
         "how": how_known(facts.info),
         "provenance": figures_of(
             _measurer(facts.info),
@@ -491,17 +473,18 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "kept": scope_counts(best.schedule),
         "parts": sum(group.parts for group in groups),
         "kernel_rows": kernel_rows(best.schedule, best.kernels),
-        "layer_rows": _layer_rows(best, shares),
+        "layer_rows": _layer_rows(best),
+        "group_rows": subgraph_rows(best.schedule, groups),
         "most_listed": MOST_LISTED,
         "most_unfolded": MOST_UNFOLDED,
-        "critical": _critical(shares),
         "mixed": _mixed(best),
+        "schedules": rows,
         "measured": {name: row.measurement for name, row in rows.items()},
         "failures": {n: o.message for n, o in facts.others.items() if isinstance(o, Failure)},
-        "times": _times(rows),
         "levels": LEVELS,
         "groups": groups,
-        "detailed": bool(plan.layers),
+        "subgraphs": subgraphs_picture(best, groups),
+        "layers": layers_picture(best, groups) if layers <= MOST_LAYERS else None,
         "peak": context.chip.matrix_macs_per_second(context.dtype),
         "bandwidth": context.chip.ddr.bandwidth,
         "buffers": buffers,
@@ -511,16 +494,18 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
 
 def _of_search(facts: Facts) -> dict[str, Any]:
     """Return the values of the search: its course, predictions, knobs and front."""
-    course = convergence(facts.trials, facts.objectives[0])
-    pareto = front(facts.trials, facts.objectives)
-    charts = {
-        "convergence": convergence_chart(course, facts.objectives[0], facts.best.measurement),
-        "front": front_chart(pareto),
-    }
+    base = None if facts.default is None else facts.default.measurement
+    labels = layer_labels(facts.best.schedule)
+    course = convergence(facts.trials, facts.objectives[0], base)
+    charts = {"convergence": convergence_chart(course)}
+    pareto = None
+    if len(facts.objectives) > 1:
+        pareto = front(facts.trials, (facts.objectives[0], facts.objectives[1]))
+        charts["front"] = front_chart(pareto)
     if facts.predictions is not None:
         charts["predicted"] = prediction_chart(facts.predictions)
     if not facts.importance.obstacle:
-        charts["knobs"] = importance_chart(facts.importance)
+        charts["knobs"] = importance_chart(facts.importance, labels)
     knobs = ranked(facts.importance)
     coverage = {
         "the model's knobs": [knob for knob in knobs if not knob.layers],
@@ -532,27 +517,44 @@ def _of_search(facts: Facts) -> dict[str, Any]:
         "pareto": pareto,
         "most_asked": MOST_ASKED,
         "most_judges": MOST_JUDGES,
-        "knobs": [(knob_title(knob), knob) for knob in knobs],
+        "knobs": [(owner_title(knob, labels), knob) for knob in knobs],
         "coverage": {name: some for name, some in coverage.items() if some},
     }
 
 
-def _layer_rows(best: Measured, shares: ScheduleShares) -> list[tuple[str, int, str, str, float]]:
-    """Return of each layer: its name, its sub-graph, its output, its limit, its seconds."""
-    layers, scopes = best.schedule.context.layers, layer_scopes(best.schedule)
+def _layer_rows(best: Measured) -> list[LayerRow]:
+    """Return the layers of a schedule, equal ones together, those that take longest first."""
+    schedule, scopes = best.schedule, layer_scopes(best.schedule)
+    layers, latency = schedule.context.layers, best.found.latency
     return [
-        (layers[own.layer].name, own.subgraph, scopes.get(own.layer, Scope.LB).name,
-         own.shares.limit.value if own.seconds else "-", own.seconds)
-        for own in shares.layers[:MOST_LISTED]
+        LayerRow(
+            line.label, [layers[member].name for member in line.members],
+            ", ".join(sorted({scopes.get(member, Scope.LB).name for member in line.members})),
+            line.shares.limit.value if line.seconds else "-",
+            line.seconds / latency * best.measurement.latency, line.seconds / latency,
+        )
+        for line in layer_lines(schedule, best.found)
     ]  # fmt: skip
 
 
-def _critical(attributed: ScheduleShares) -> list[tuple[str, float]]:
-    """Return the parts of the critical path, in shares, as ``explain`` answers it."""
-    shares = attributed.shares.as_dict()
-    total = sum(shares.values())
-    ordered = sorted(shares, key=lambda name: -shares[name])[:3]
-    return [(name, shares[name] / total) for name in ordered if shares[name] > 0]
+class LayerRow(NamedTuple):
+    """A row of the table of layers.
+
+    Attributes:
+        label: The layers by number, operator and shape.
+        names: In the model file.
+        scopes: Where their outputs are kept.
+        limit: What bounds most of their time; ``-`` where they take none.
+        seconds: That they add to the latency.
+        share: Of it.
+    """
+
+    label: str
+    names: Sequence[str]
+    scopes: str
+    limit: str
+    seconds: float
+    share: float
 
 
 def _mixed(best: Measured) -> str:
@@ -561,29 +563,25 @@ def _mixed(best: Measured) -> str:
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 
 
-def _times(rows: Mapping[str, Measured]) -> dict[str, dict[str, float]]:
-    """Return the seconds of each schedule by parts that any of them has; 0 for next to none."""
-    seconds: dict[str, dict[str, float]] = {}
-    for part in PART_TITLES:
-        shares = {name: row.use.exposed[part] for name, row in rows.items()}
-        spent = {
-            name: share * rows[name].measurement.latency if share > _NOTHING else 0.0
-            for name, share in shares.items()
-        }
-        if any(spent.values()):
-            seconds[part] = spent
-    return seconds
+def _decisions(schedule: Schedule) -> list[tuple[str, str, object]]:
+    """Return the knobs that are not as published: their names, whose they are, their values.
 
-
-def _decisions(knobs: Mapping[str, Any]) -> list[tuple[str, str, object]]:
-    """Return the knobs that are not as published: their names, whose they are, their values."""
-    owners = [("", knobs), *((own["layer"], own) for own in knobs.get("overrides", ()))]
-    return [
-        (name, layer, value)
-        for layer, own in owners
-        for name, value in own.items()
-        if name not in ("layer", "overrides") and value != "auto"
+    Sub-graphs that a knob sets alike are one row.
+    """
+    knobs = schedule.knobs.as_dict()
+    places = {layer.name: layer.index for layer in schedule.context.layers}
+    own = [
+        (name, value, places[owner["layer"]])
+        for owner in knobs.pop("overrides", ())
+        for name, value in owner.items()
+        if name != "layer" and value != AUTO
     ]
+    groups = alike(own, lambda row: (row[0], str(row[1]), layer_title(schedule, row[2])))
+    return [
+        *((name, "", value) for name, value in knobs.items() if value != AUTO),
+        *((group[0][0], numbered(schedule, [layer for *_, layer in group]), group[0][1])
+          for group in groups),
+    ]  # fmt: skip
 
 
 def commands(facts: Facts) -> list[str]:

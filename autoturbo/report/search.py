@@ -7,8 +7,9 @@ again, round by round, gives what it said then.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,9 @@ from autoturbo.cost_models.judging import Scores
 from autoturbo.cost_models.ranker import Ranker
 from autoturbo.report.filling import Chart, Columns, evenly
 from autoturbo.report.importance import Importance, KnobReport
-from autoturbo.search.objectives import OBJECTIVES, Objective
+from autoturbo.search.objectives import Objective
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.measurement import Failure, Measurement
 
 MOST_POINTS = 2000
 """Trials that are drawn; of more, an even share and all that count."""
@@ -34,49 +35,91 @@ UNITS = {
 }
 """Title of an axis and factor from SI units, by objective."""
 
+GAINS = {
+    "latency": "times as fast as the heuristic",
+    "throughput": "times as fast as the heuristic",
+    "energy": "times less energy than the heuristic",
+    "ddr-bytes": "times less DDR traffic than the heuristic",
+}
+"""Title of an axis of gains over the heuristic, by objective."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convergence:
     """The course of a search: its trials in order.
 
     Attributes:
+        title: What is drawn: gains over the heuristic, or figures where it does not fit.
         points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge;
             ``from``, ``to``: two standard deviations of its noise either way.
         best: ``trial``, ``value``: the best so far, a line of steps.
+        bound: ``value`` that no schedule can beat; empty for objectives that have no bound.
         beyond: How many of the measured trials are drawn at the edge.
         improvements: How often a better one was found.
         failures: Failed trials by reason.
     """
 
+    title: str
     points: Columns
     best: Columns
+    bound: Columns
     beyond: int
     improvements: int
     failures: Counter[str]
 
 
-def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
-    """Return how the search went by one objective."""
-    factor = UNITS[objective.name][1]
+def convergence(
+    trials: Sequence[Trial], objective: Objective, base: Measurement | None = None
+) -> Convergence:
+    """Return how the search went by one objective.
+
+    Args:
+        trials: Of the run, by number.
+        objective: What was sought.
+        base: What the heuristic measures; None where it does not fit.
+    """
+    title, shown = _scale(objective, base)
     scored = [(t.number, s) for t in trials if (s := objective.score(t.outcome)) is not None]
     better: list[int] = []
     for at, (_, score) in enumerate(scored):
         if not better or score < scored[better[-1]][1]:
             better.append(at)
     chosen = sorted({*better, *evenly(len(scored), MOST_POINTS)})
-    sign = factor if objective.direction == "minimize" else -factor
     edge = _edge([score for _, score in scored])
-    drawn = [(number, sign * s, sign * min(s, edge)) for number, s in (scored[i] for i in chosen)]
-    line = [(scored[at][0], sign * scored[at][1]) for at in better]
+    drawn = [(number, shown(s), shown(min(s, edge))) for number, s in (scored[i] for i in chosen)]
+    line = [(scored[at][0], shown(scored[at][1])) for at in better]
     if line:
         line.append((trials[-1].number, line[-1][1]))
     note = "every best so far, and an even share"
     left_out = _thinned(len(chosen), len(scored), "measured ", note)
     return Convergence(
-        Columns.of("trial value at from to", _with_noise(trials, drawn), left_out),
-        Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
+        title, Columns.of("trial value at from to", _with_noise(trials, drawn), left_out),
+        Columns.of("trial value", line), _bound(trials, objective, shown),
+        sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)),
     )  # fmt: skip
+
+
+def _scale(objective: Objective, base: Measurement | None) -> tuple[str, Callable[[float], float]]:
+    """Return the title of an axis, and what it shows of a score: of less time, more speed."""
+    of_base = None if base is None else objective.score(base)
+    if of_base:
+        more = objective.direction != "minimize"
+        return GAINS[objective.name], lambda s: s / of_base if more else of_base / s
+    title, factor = UNITS[objective.name]
+    sign = factor if objective.direction == "minimize" else -factor
+    return title, lambda score: sign * score
+
+
+def _bound(
+    trials: Sequence[Trial], objective: Objective, shown: Callable[[float], float]
+) -> Columns:
+    """Return what no schedule can beat, as the axis shows it."""
+    known = next((t.outcome for t in trials if isinstance(t.outcome, Measurement)), None)
+    if known is None or objective.name not in ("latency", "throughput"):
+        return Columns({"value": []})
+    least = objective.score(dataclasses.replace(known, latency=known.bound.seconds))
+    return Columns({"value": [] if least is None else [shown(least)]})
 
 
 def _with_noise(
@@ -111,14 +154,10 @@ def _thinned(shown: int, total: int, of: str = "", which: str = "") -> str:
     return f"{shown} of {total} {of}trials are drawn{which and f': {which}'}."
 
 
-def convergence_chart(found: Convergence, objective: Objective, best: Measurement) -> Chart:
+def convergence_chart(found: Convergence) -> Chart:
     """Return a chart of trials in order, the best so far, and the bound."""
-    title, factor = UNITS[objective.name]
-    data = {"points": found.points, "best": found.best}
-    least = best.bound.seconds
-    limit = {"latency": least, "throughput": (best.batch or 1) / least}.get(objective.name)
-    bound = Columns.of("value", [] if limit is None else [(limit * factor,)])
-    return Chart("convergence", {**data, "bound": bound}, {"title": title})
+    data = {"points": found.points, "best": found.best, "bound": found.bound}
+    return Chart("convergence", data, {"title": found.title})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,51 +166,36 @@ class Front:
 
     Attributes:
         objectives: Of the axes.
-        sought: The search looked for both.
         points: ``trial``, ``x``, ``y`` of those drawn that something beats.
         members: The same of those that nothing beats, by ``x``.
     """
 
     objectives: tuple[Objective, Objective]
-    sought: bool
     points: Columns
     members: Columns
 
 
-def front(trials: Sequence[Trial], sought: Sequence[Objective]) -> Front:
-    """Return the front of the first two objectives, or of latency and energy (or traffic)."""
-    pair = _pair(trials, sought)
+def front(trials: Sequence[Trial], sought: tuple[Objective, Objective]) -> Front:
+    """Return the front of two objectives."""
     scored = [
         (trial.number, x, y)
         for trial in trials
-        if (x := pair[0].score(trial.outcome)) is not None
-        and (y := pair[1].score(trial.outcome)) is not None
+        if (x := sought[0].score(trial.outcome)) is not None
+        and (y := sought[1].score(trial.outcome)) is not None
     ]
     values = np.asarray([row[1:] for row in scored], np.float64).reshape(-1, 2)
     front_rows = unbeaten(values)
     rest = sorted(set(range(len(scored))) - set(front_rows))
     drawn = [rest[at] for at in evenly(len(rest), MOST_POINTS)]
-    signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in pair]
+    signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in sought]
     shown = [(number, signs[0] * x, signs[1] * y) for number, x, y in scored]
     note = _thinned(
-        len(drawn) + len(front_rows), len(scored), "", "the whole front, and an even share"
+        len(drawn) + len(front_rows), len(scored), "", "the whole Pareto front, and an even share"
     )
     return Front(
-        pair, len(sought) > 1, Columns.of("trial x y", [shown[at] for at in drawn], note),
+        sought, Columns.of("trial x y", [shown[at] for at in drawn], note),
         Columns.of("trial x y", [shown[at] for at in front_rows]),
     )  # fmt: skip
-
-
-def _pair(trials: Sequence[Trial], sought: Sequence[Objective]) -> tuple[Objective, Objective]:
-    if len(sought) > 1:
-        return sought[0], sought[1]
-    first = sought[0]
-    measured = next((t.outcome for t in trials if isinstance(t.outcome, Measurement)), None)
-    energy = measured is not None and measured.energy is not None
-    others = ("latency", "energy", "ddr-bytes") if energy else ("latency", "ddr-bytes")
-    speed = ("latency", "throughput")
-    name = next(n for n in others if n != first.name and not {n, first.name} <= {*speed})
-    return first, OBJECTIVES[name]
 
 
 def front_chart(found: Front) -> Chart:
@@ -184,6 +208,11 @@ def front_chart(found: Front) -> Chart:
         given[f"{side}_scale"] = {"type": "log", "nice": False, "padding": 8} if wide else {
             "zero": False, "padding": 8
         }  # fmt: skip
+    titles = {"trial": "trial", "x": given["x_title"], "y": given["y_title"]}
+    given["tooltip"] = [
+        {"field": name, "title": title, "type": "quantitative", "format": ",.4~g"}
+        for name, title in titles.items()
+    ]
     return Chart("front", {"points": found.points, "front": found.members}, given)
 
 
@@ -245,6 +274,26 @@ def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictio
         Predicted and measured latencies; None where the model predicts nothing that was measured.
     """
     trials = trials[:MOST_ASKED]
+    predicted = predicted_seconds(trials, ranker, size)
+    pairs = [
+        (trial.number, guess, trial.outcome.latency)
+        for trial, guess in zip(trials, predicted, strict=True)
+        if isinstance(trial.outcome, Measurement) and np.isfinite(guess)
+    ]
+    return _judged(pairs) if pairs else None
+
+
+def predicted_seconds(trials: Sequence[Trial], ranker: Ranker, size: int) -> list[float]:
+    """Return what a cost model predicts of trials, each round before its outcomes are known.
+
+    Args:
+        trials: By number.
+        ranker: As the run began with it.
+        size: Trials of a round.
+
+    Returns:
+        Seconds by trial; NaN where it cannot say any.
+    """
     rounds = [trials[:1], *(trials[at : at + size] for at in range(1, len(trials), size))]
     predicted: list[float] = []
     for each in rounds:
@@ -252,12 +301,7 @@ def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictio
         predicted += [float("nan")] * len(each) if seconds is None else seconds.tolist()
         for trial in each:
             ranker.observe(trial.knobs, trial.outcome)
-    pairs = [
-        (trial.number, guess, trial.outcome.latency)
-        for trial, guess in zip(trials, predicted, strict=True)
-        if isinstance(trial.outcome, Measurement) and np.isfinite(guess)
-    ]
-    return _judged(pairs) if pairs else None
+    return predicted
 
 
 def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
@@ -298,13 +342,18 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return ranks
 
 
-def knob_title(knob: KnobReport) -> str:
-    """Return a knob with the layer whose own it is."""
+def owner_title(knob: KnobReport, labels: Mapping[str, str]) -> str:
+    """Return the sub-graphs whose own a knob is, by the first one's layer; empty for the model's.
+
+    Args:
+        knob: The knob.
+        labels: Of layers by their names; a layer without one is called by its name.
+    """
     if not knob.layers:
-        return knob.knob
+        return ""
     more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
     start = f", start {knob.start}" if knob.start else ""
-    return f"{knob.knob} of {knob.layers[0]}{more}{start}"
+    return f"{labels.get(knob.layers[0], knob.layers[0])}{more}{start}"
 
 
 def ranked(found: Importance) -> list[KnobReport]:
@@ -312,11 +361,11 @@ def ranked(found: Importance) -> list[KnobReport]:
     return sorted(found.knobs, key=lambda knob: -(knob.share or 0.0))
 
 
-def importance_chart(found: Importance) -> Chart:
+def importance_chart(found: Importance, labels: Mapping[str, str]) -> Chart:
     """Return a chart of each knob's share of the variance between trials."""
     rows = (
-        (knob_title(knob), knob.share, "at its border" if knob.border else "inside",
-         f"{knob.tried} of {knob.offered} values")
+        ("|".join(filter(None, (knob.knob, owner_title(knob, labels)))), knob.share,
+         "at its border" if knob.border else "inside", f"{knob.tried} of {knob.offered} values")
         for knob in ranked(found)[:SHOWN_KNOBS]
         if (knob.share or 0.0) > _LEAST
     )  # fmt: skip

@@ -7,6 +7,7 @@ and the same sweep gives the same bytes.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,14 @@ from typing import Any, NotRequired
 from rich.table import Table
 
 from autoturbo.errors import UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.hardware.fields import Dtype
-from autoturbo.hardware.grid import Axis, Value
+from autoturbo.hardware.grid import Axis, Cost, Value
+from autoturbo.hardware.target import Target
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, gain, percent, plain, traffic
 from autoturbo.schema import Bool, Duration, Natural, Real, TypedDict
-from autoturbo.simulate.measurement import Measurement, MeasurementJson
+from autoturbo.simulator.measurement import Measurement, MeasurementJson
 
 COLUMNS = (
     "latency_s", "default_s", "throughput_per_s", "lower_bound_s", "bound_fraction",
@@ -46,6 +49,7 @@ class SweepPoint:
         failure: Why there is no schedule.
         source: Name of the target of the grid whose best candidate it runs; None for its own.
         course: How its own search went; None where nothing fits.
+        cost: That its user states; None where none is stated, or the figure is not known.
     """
 
     values: tuple[Value, ...]
@@ -57,6 +61,19 @@ class SweepPoint:
     failure: str | None = None
     source: str | None = None
     course: Course | None = None
+    cost: float | None = None
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of :data:`COLUMNS` that are known, by name."""
+        known = {} if self.best is None else dict(self.best.as_json())
+        named = {**known, "default_s": self.default}
+        return {name: named[name] for name in COLUMNS if named.get(name) is not None}
+
+    def costing(self, cost: Cost, target: Target) -> SweepPoint:
+        """Return the same point with what it costs."""
+        found = self.figures.get(cost.column) if cost.column else cost.of(target)
+        return dataclasses.replace(self, cost=None if found is None else float(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +105,15 @@ _From = TypedDict("_From", {"from": str | None})
 
 PointJson = TypedDict("PointJson", {
     "from": str | None, "values": dict[str, _Value], "target": str, "run": str | None,
-    "trials": Natural, "default_s": Duration | None, "best": MeasurementJson | None, "front": Bool,
-    "slower_than": str | None, "failure": str | None,
+    "trials": Natural, "cost": Real | None, "default_s": Duration | None,
+    "best": MeasurementJson | None, "front": Bool, "slower_than": str | None, "failure": str | None,
     "idle_trials": Natural | None, "late_gain": Real | None,
 })  # fmt: skip
 """One target of the grid: what was varied, and what tuning found there."""
 
 SweepJson = TypedDict("SweepJson", {
     "model": str, "target": str, "dtype": Dtype, "vary": dict[str, list[_Value]], "known": Natural,
-    "points": list[PointJson],
+    "cost": str | None, "points": list[PointJson],
 })  # fmt: skip
 """A grid of targets, tuned."""
 
@@ -104,7 +121,8 @@ SweepJson = TypedDict("SweepJson", {
 class SweepLine(SweepJson):
     """Tuned latency over a grid of targets.
 
-    Points that no other beats in every field that was varied and in latency are on the front.
+    Points that no other beats in latency and in every field that was varied, or in the cost that
+    the user states, are in the Pareto front.
     """
 
     files: list[str]
@@ -122,6 +140,7 @@ class Sweep:
         axes: What was varied.
         points: In the order of the grid, the last axis fastest.
         known: Points that had been tuned before.
+        cost: That its user states; None for none.
     """
 
     model: str
@@ -130,16 +149,20 @@ class Sweep:
     axes: tuple[Axis, ...]
     points: tuple[SweepPoint, ...]
     known: int = 0
+    cost: Cost | None = None
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """Return the Pareto front over every varied field and latency.
+        """Return the Pareto front over latency and the stated cost, or else every varied field.
 
         A field is better the less of it there is, but for delays and energies, where more is what
         a cheaper target has; fields that are no numbers have to be the same to be as good. A point
         of :attr:`faster_lesser` counts as just faster than the lesser target: it could be, and what
-        the search missed strikes nothing.
+        the search missed strikes nothing. Over a cost that is stated, figures count as they are.
         """
+        if self.cost is not None:
+            priced = [(p, (_ms(p), p.cost)) for p in self._measured if p.cost is not None]
+            return tuple(one for one, own in priced if not any(_beats(o, own) for _, o in priced))
         lesser = self.faster_lesser
 
         def beats(one: SweepPoint, other: SweepPoint) -> bool:
@@ -184,7 +207,7 @@ class Sweep:
 
     @property
     def told(self) -> tuple[tuple[SweepPoint, bool, str | None], ...]:
-        """Return each point, whether it is on the Pareto front, and a smaller target that wins."""
+        """Return each point, whether it is in the Pareto front, and a smaller target that wins."""
         front, lesser = set(map(id, self.front)), self.faster_lesser
         return tuple(
             (point, id(point) in front, lesser[id(point)].target if id(point) in lesser else None)
@@ -199,12 +222,14 @@ class Sweep:
             "dtype": self.dtype,
             "vary": {axis.path: list(axis.values) for axis in self.axes},
             "known": self.known,
+            "cost": None if self.cost is None else str(self.cost),
             "points": [
                 {
                     "values": {a.path: v for a, v in zip(self.axes, point.values, strict=True)},
                     "target": point.target,
                     "run": point.run,
                     "trials": point.trials,
+                    "cost": point.cost,
                     "default_s": point.default,
                     "best": None if point.best is None else point.best.as_json(),
                     "front": on_front,
@@ -219,44 +244,84 @@ class Sweep:
         }
 
     def csv(self) -> str:
-        """Return one line a point, with a header: values, figures, whether on the front, run."""
+        """Return one line a point, with a header: values, figures, whether in the front, run."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        more = ("trials", "idle_trials", "late_gain", "front", "slower_than", "run")
+        priced = () if self.cost is None else ("cost",)
+        more = ("trials", "idle_trials", "late_gain", *priced, "front", "slower_than", "run")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, *more])
         for point, on_front, slower in self.told:
-            known = () if point.best is None else point.best.as_json().items()
-            figures = {**dict(known), "default_s": point.default}
-            row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
+            figures = point.figures
+            row = [figures.get(name, "") for name in COLUMNS]
             course = point.course
             converged = ("", "") if course is None else (course.idle, course.late_gain)
-            said = (point.trials, *converged, int(on_front), slower or "", point.run)
+            cost = ["" if point.cost is None else point.cost][: len(priced)]
+            said = (point.trials, *converged, *cost, int(on_front), slower or "", point.run)
             writer.writerow([*point.values, *row, *said])
         return text.getvalue()
 
 
+_MARKED = "*: in the Pareto front: no other target"
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether latency and cost are nowhere worse, and not both the same."""
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def front_sentences(sweep: Sweep) -> list[str]:
+    """Return what the Pareto front is over, and that it says nothing where all points are in it."""
+    cost, measured = sweep.cost, [point for point in sweep.points if point.best is not None]
+    if cost is None:
+        said = [f"{_MARKED} is as good in every varied field and latency"]
+    else:
+        said = [f"cost: {plain(str(cost))}"]
+        said += [f"{_MARKED} is better in cost or latency and worse in neither"]
+    missing = sum(point.cost is None for point in measured)
+    if cost is not None and missing:
+        said.append(
+            f"{missing} of {len(measured)} points have no cost: {cost} is not known of them"
+        )
+    if len(measured) > 1 and len(sweep.front) == len(measured):
+        points = f"all {len(measured)} points" + (
+            "" if len(measured) == len(sweep.points) else " that fit"
+        )
+        but = ", but for those marked '?'" if sweep.faster_lesser else ""
+        why = (
+            f"none that offers less is as fast{but}; --cost says what a unit of a field costs"
+            if cost is None
+            else "each that costs less is slower"
+        )
+        said.append(f"{points} are in the Pareto front: {why}")
+    return said
+
+
 def points_table(sweep: Sweep) -> Table:
     """Return a table with one row a point; those of the front and out of order are marked."""
+    priced = sweep.cost is not None
     axes = (axis.short.replace(".", ".\n", 1) for axis in sweep.axes)
     headers = (
         *axes,
+        *(["cost"] if priced else []),
         "latency",
         "vs\nheuristic",
         "% of\nbound",
         "DDR\ntraffic",
         "late\ngain",
         "idle",
-        "front",
+        "Pareto\nfront",
     )
     rows = (
-        _row(point, "?" if slower else "*" if on_front else "")
+        _row(point, "?" if slower else "*" if on_front else "", priced=priced)
         for point, on_front, slower in sweep.told
     )
     return table(headers, rows, words=0, close=True)
 
 
-def _row(point: SweepPoint, mark: str) -> tuple[str, ...]:
+def _row(point: SweepPoint, mark: str, *, priced: bool) -> tuple[str, ...]:
     values = tuple(shown(value) for value in point.values)
+    if priced:
+        values = (*values, "-" if point.cost is None else f"{point.cost:.4g}")
     best = point.best
     if best is None:
         return (*values, "does not fit", "-", "-", "-", "-", "-", "")
@@ -301,8 +366,8 @@ def require_matplotlib() -> None:
         UsageError: Matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
-        hint = "install it with: pip install 'autoturbo[plots]'"
-        raise UsageError("plots need matplotlib, which is not installed", hint=hint)
+        message = "plots need matplotlib, which is not installed"
+        raise UsageError(message, hint=how_to_install("plots"))
 
 
 def plot(sweep: Sweep, form: str = "svg") -> bytes:
@@ -320,7 +385,7 @@ def plot(sweep: Sweep, form: str = "svg") -> bytes:
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"svg.hashsalt": _SALT, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+        figure = Figure(figsize=(7.0, 4.5), layout="tight")
         _draw(figure.add_subplot(), sweep)
         out = io.BytesIO()
         figure.savefig(out, format=form, metadata=_METADATA[form])
@@ -366,9 +431,9 @@ def _at(
 def _label_axes(axes: Any, sweep: Sweep, places: Sequence[float]) -> None:
     first = sweep.axes[0]
     latencies = [_ms(point) for point in sweep.points if point.best is not None]
-    if first.is_numeric and _is_wide(places):
+    if first.is_numeric and is_wide(places):
         axes.set_xscale("log")
-    if _is_wide(latencies):
+    if is_wide(latencies):
         axes.set_yscale("log")
     axes.set_xticks(places, [shown(value) for value in first.values])
     axes.set_xticks([], minor=True)
@@ -383,7 +448,8 @@ def _label_axes(axes: Any, sweep: Sweep, places: Sequence[float]) -> None:
         text.set_parse_math(False)
 
 
-def _is_wide(values: Sequence[float]) -> bool:
+def is_wide(values: Sequence[float]) -> bool:
+    """Return whether an axis of these values is better logarithmic."""
     return bool(values) and min(values) > 0 and max(values) / min(values) >= _SPREAD
 
 

@@ -23,8 +23,8 @@ from autoturbo.report.units import (
     vector_sentence,
     versus,
 )
-from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from autoturbo.simulator.measurement import Measurement, Outcome
+from autoturbo.verifier.findings import Check, Finding, Numbers, Verification
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule

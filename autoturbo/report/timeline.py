@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.report.facts import Measured
-from autoturbo.report.filling import GROUPS, Chart, Columns, evenly
+from autoturbo.report.filling import Chart, Columns, evenly, group_colours
+from autoturbo.report.names import kernel_label, layer_label
 from autoturbo.report.trace import held_bytes, step_times
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
-from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.context import Zones
+from autoturbo.schedule.memory.loads import COPY, NO_LOADS
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.intervals import KernelInterval
-from autoturbo.verify.findings import instance_name, tensor_name
+from autoturbo.simulator.breakdown.intervals import KernelInterval
+from autoturbo.verifier.findings import tensor_name
 
 MOST_BARS = 4000
 """Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""
@@ -32,6 +35,9 @@ MOST_LANES = 16
 
 MOST_PASSES = 100
 """Passes that are drawn one by one."""
+
+FURTHER = -1
+"""In place of a sub-graph, of passes after the first."""
 
 MOST_LISTED = 2000
 """Rows of a table of kernels, layers or sub-graphs."""
@@ -84,7 +90,7 @@ def named(schedule: Schedule, cluster: int, lane: str) -> str:
 def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
     """Return bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
 
-    ``group`` is the sub-graph's colour. Bars of one layer that nearly touch are drawn as one, as
+    ``group`` is the sub-graph. Bars of one layer that nearly touch are drawn as one, as
     coarsely as :data:`MOST_BARS` asks for; the note says how coarsely.
     """
     span = max(kernel.end for kernel in kernels)
@@ -105,16 +111,17 @@ def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Column
 def _bars(
     schedule: Schedule, kernels: Sequence[KernelInterval], gap: float
 ) -> Iterator[tuple[object, ...]]:
+    labels = [layer_label(schedule, layer.index) for layer in schedule.context.layers]
     for kernel in kernels:
         subgraph = int(schedule.instances.subgraph[kernel.instance])
-        layers, group = schedule.instances.subgraphs[subgraph].layers, subgraph % GROUPS
-        name = instance_name(schedule, kernel.instance)
+        layers, group = schedule.instances.subgraphs[subgraph].layers, subgraph
+        name = kernel_label(schedule, kernel.instance)
         lane = named(schedule, kernel.cluster, "kernel")
         yield lane, kernel.begin * 1e6, kernel.end * 1e6, name, 1.0, group
         for engine, title in enumerate(ENGINES):
             lane = named(schedule, kernel.cluster, TITLES[title])
             for begin, end, layer, busy in _merged(kernel, engine, gap):
-                what = schedule.context.layers[layers[layer]].name
+                what = labels[layers[layer]]
                 yield lane, begin * 1e6, end * 1e6, what, busy / (end - begin), group
 
 
@@ -144,7 +151,7 @@ def kernel_rows(
 ) -> list[tuple[str, int, float, float]]:
     """Return the kernels of a pass as they begin: name, cluster, first and last second."""
     first = sorted(kernels, key=lambda kernel: (kernel.begin, kernel.cluster))[:MOST_LISTED]
-    return [(instance_name(schedule, k.instance), k.cluster, k.begin, k.end) for k in first]
+    return [(kernel_label(schedule, k.instance), k.cluster, k.begin, k.end) for k in first]
 
 
 def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[list[str], Columns]:
@@ -152,7 +159,7 @@ def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[l
 
     All cores of a cluster issue a kernel's program at the same time, each on its part. Those of a
     large cluster that work alike are one lane. Columns are ``lane``, ``begin``, ``end``, ``what``,
-    ``group`` (the sub-graph's colour).
+    ``group`` (the sub-graph).
     """
     names: list[str] = []
     rows: list[tuple[object, ...]] = []
@@ -196,11 +203,11 @@ def _core_rows(
     before = -1
     for kernel in kernels:
         subgraph = int(schedule.instances.subgraph[kernel.instance])
-        name = instance_name(schedule, kernel.instance)
+        name = kernel_label(schedule, kernel.instance)
         begin = kernel.body * 1e6
         if len(kernels) > MOST_KERNELS and before == subgraph:
             begin, name = rows.pop()[0], f"kernels up to {name}"
-        rows.append((begin, kernel.end * 1e6, name, subgraph % GROUPS))
+        rows.append((begin, kernel.end * 1e6, name, subgraph))
         before = subgraph
     return rows
 
@@ -240,7 +247,7 @@ def _further(best: Measured) -> Iterator[tuple[object, ...]]:
         for first in firsts:
             last = first + 1 if loops <= MOST_PASSES else loops
             what = f"pass {last} of {loops}" if last == first + 1 else f"passes 2 to {loops}"
-            yield lane, first * span, last * span, f"{what}, like the first", 1.0, GROUPS
+            yield lane, first * span, last * span, f"{what}, like the first", 1.0, FURTHER
 
 
 def end_of(best: Measured) -> float:
@@ -278,7 +285,16 @@ def _lanes_chart(kind: str, end: float, lanes: Sequence[str], bars: Columns) -> 
     ]
     step, thick = _STEPS[kind]
     given = {"end": end, "lanes": list(lanes), "told": told, "step": step, "thick": thick}
+    given |= _shades(bars)
     return Chart("timeline", {"bars": bars}, given)
+
+
+def _shades(*several: Columns) -> dict[str, list[Any]]:
+    """Return the sub-graphs of a chart's rows with their colours."""
+    groups = sorted({group for rows in several for group in rows.values["group"]})
+    colours = group_colours(max(groups, default=-1) + 1)
+    shades = ["var(--quiet)" if group == FURTHER else colours[group] for group in groups]
+    return {"groups": groups, "shades": shades}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +307,8 @@ class Occupancy:
         capacity: Bytes that there are.
         zone: Bytes that tensors may have: the rest is for tiles on their way.
         boxes: ``begin``, ``end`` (microseconds), ``low``, ``high`` (KiB), ``what``, ``of``,
-            ``group`` (the sub-graph's colour).
+            ``group`` (the sub-graph).
+        loads: The same of what is fetched ahead of its kernel, in GB.
         used: ``at`` (microseconds), ``KiB``.
         peak: Most bytes in use.
         peak_at: Seconds.
@@ -304,11 +321,17 @@ class Occupancy:
     capacity: int
     zone: int
     boxes: Columns
+    loads: Columns
     used: Columns
     peak: int
     peak_at: float
     fillers: tuple[tuple[str, str, int], ...]
     more: int
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether anything is ever in it."""
+        return self.peak > 0 or len(self.loads) > 0
 
 
 def occupancies(best: Measured) -> dict[str, Occupancy]:
@@ -350,6 +373,7 @@ def occupancy(
     spans = edges[birth], edges[death + 1]
     return Occupancy(
         scope, cluster, room, zone, _boxes(schedule, cluster, index, sizes[index], spans),
+        _loads(schedule, cluster_kernels, cluster if scope is Scope.GB else None),
         _line(used, edges), int(used.max(initial=0)), float(edges[at]), fillers,
         max(0, len(there) - _LISTED),
     )  # fmt: skip
@@ -393,31 +417,73 @@ def _boxes(
         "high": ((low + sizes[order]) / 1024).tolist(),
         "what": [what for what, _ in names],
         "of": [instance for _, instance in names],
-        "group": (schedule.instances.subgraph[timeline.owner[chosen]] % GROUPS).tolist(),
+        "group": schedule.instances.subgraph[timeline.owner[chosen]].tolist(),
     }
     return Columns(columns, note)
+
+
+def _loads(schedule: Schedule, kernels: Sequence[KernelInterval], cluster: int | None) -> Columns:
+    """Return what a cluster fetches ahead, as boxes of time and address, largest ones first.
+
+    A box lasts from the fetch until the last kernel that reads it has it in its cores. Copies
+    before kernels have no instructions, and no boxes.
+    """
+    loads = NO_LOADS if cluster is None else schedule.loads(cluster)
+    owner = np.where(loads.kept < 0, np.arange(len(loads.kept)), loads.kept)
+    passed = [
+        kernels[k].done[i] if i != COPY else kernels[k].body
+        for k, i in zip(loads.kernel.tolist(), loads.passed.tolist(), strict=True)
+    ]
+    last = np.zeros(len(owner))
+    np.maximum.at(last, owner, np.asarray(passed, np.float64))
+    rows = []
+    for load in np.flatnonzero(loads.fetched & (loads.instruction != COPY)).tolist():
+        kernel, instruction = kernels[int(loads.kernel[load])], int(loads.instruction[load])
+        low, size = int(loads.address[load]) / 1024, int(loads.size[load]) / 1024
+        subgraph = int(schedule.instances.subgraph[kernel.instance])
+        layers = schedule.instances.subgraphs[subgraph].layers
+        layer = layers[int(kernel.program.where[instruction, Column.LAYER])]
+        what = "inputs" if loads.inputs[load] else "weights"
+        rows.append((
+            float(kernel.issued[instruction]) * 1e6, float(last[load]) * 1e6, low, low + size,
+            f"{what} fetched ahead for {layer_label(schedule, layer)}",
+            kernel_label(schedule, kernel.instance), subgraph,
+        ))  # fmt: skip
+    drawn = sorted(rows, key=lambda row: -(row[1] - row[0]) * (row[3] - row[2]))[:MOST_BOXES]
+    note = f"{len(drawn)} of {len(rows)} loads are drawn, the largest and longest ones."
+    left_out = note if len(drawn) < len(rows) else ""
+    return Columns.of("begin end low high what of group", drawn, left_out)
 
 
 def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
     """Return the content of a buffer, and its instance."""
     timeline = schedule.timelines[cluster]
     kind, tensor = KINDS[int(timeline.kind[buffer])], int(timeline.tensor[buffer])
-    instance = instance_name(schedule, int(timeline.owner[buffer]))
+    instance = kernel_label(schedule, int(timeline.owner[buffer]))
     what = tensor_name(schedule, tensor) if tensor >= 0 else kind
     return (what if kind in ("tensor", what) else f"{what} ({kind})"), instance
+
+
+def _pale_first(loads: Columns, boxes: Columns) -> Columns:
+    """Return loads, which are drawn pale, and the boxes of tensors over them."""
+    both = {name: [*column, *boxes.values[name]] for name, column in loads.values.items()}
+    pale = [True] * len(loads) + [False] * len(boxes)
+    return Columns({**both, "pale": pale}, " ".join(filter(None, (boxes.note, loads.note))))
 
 
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
     """Return a chart of a buffer over a pass: boxes by address, a line of how much is in use."""
     top = found.capacity / 1024
+    highest = max(found.loads.values["high"], default=0.0)
     if found.peak < _CROWDED * found.capacity:
-        top = found.peak / 1024 / _CROWDED
+        top = min(top, max(found.peak / 1024 / _CROWDED, highest))
     step = 2.0 ** math.ceil(math.log2(top / 8))  # about eight sizes, a power of two apart
     zone = found.zone / 1024
     data = {
-        "boxes": found.boxes,
+        "boxes": _pale_first(found.loads, found.boxes),
         "used": found.used,
         "zone": Columns({"KiB": [zone] if zone <= top else []}),
     }
     ticks = [step * at for at in range(int(top / step) + 1)]
-    return Chart("memory", data, {"end": end_of(best), "top": top, "ticks": ticks})
+    given = {"end": end_of(best), "top": top, "ticks": ticks, **_shades(found.boxes, found.loads)}
+    return Chart("memory", data, given)

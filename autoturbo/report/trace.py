@@ -26,10 +26,10 @@ from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
-from autoturbo.simulate.breakdown.shares import LayerShare, schedule_shares
-from autoturbo.verify.findings import instance_name
-from autoturbo.verify.onnx_writer.calls import annotate, model_facts
+from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
+from autoturbo.simulator.breakdown.shares import LayerShare, schedule_shares
+from autoturbo.verifier.findings import instance_name
+from autoturbo.verifier.onnx_writer.calls import annotate, model_facts
 
 DETAILS = ("kernels", "layers", "instructions")
 """How deep slices are nested."""
@@ -128,7 +128,7 @@ def _kernel(schedule: Schedule, kernel: KernelInterval, number: int) -> Iterator
         output=schedule.placement.scopes[kernel.instance].name,
     )  # fmt: skip
     if kernel.launch > kernel.begin:
-        yield _slice(kernel.cluster, _KERNELS, "movements", kernel.begin, kernel.launch)
+        yield _slice(kernel.cluster, _KERNELS, "copies", kernel.begin, kernel.launch)
     if kernel.body > kernel.launch:
         yield _slice(kernel.cluster, _KERNELS, "launch", kernel.launch, kernel.body)
 

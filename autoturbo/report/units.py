@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from autoturbo.registry import HEURISTIC, HEURISTICS, SIMULATOR
 
 if TYPE_CHECKING:
-    from autoturbo.simulate.measurement import LatencyRange, Measurement
+    from autoturbo.simulator.measurement import LatencyRange, Measurement
 
 _Scale = tuple[tuple[float, str], ...]
 
@@ -157,7 +157,7 @@ def figures_of(measurer: str, known_error: float | None, gain: float | None = No
     if measurer != SIMULATOR:
         return origin_of(measurer)
     if known_error is None:
-        return "simulated; never compared with silicon"
+        return "simulated; this chip was never calibrated"
     doubted = gain is not None and gain > 1 and is_doubted(gain, known_error)
     below = "the gain is below the known" if doubted else "known"
     return f"simulated; {below} error of {percent(known_error)}"

@@ -39,6 +39,31 @@ STAGING_SHARE = 16
 hide one transfer behind another, and leaves the 8/4/2/1 splits of ResNet-50 as they are."""
 
 
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """Capacities of the buffers that the allocator may use, in bytes.
+
+    Attributes:
+        lb: Per core.
+        gb: Per cluster.
+        lb_staging: Per core, at the top of LB.
+        gb_staging: Per cluster, at the top of GB.
+    """
+
+    lb: int
+    gb: int
+    lb_staging: int
+    gb_staging: int
+
+    @staticmethod
+    def of(target: Target) -> Zones:
+        """Divide a target's buffers."""
+        staging = target.lb.capacity // STAGING_SHARE
+        wanted = target.cores * (target.lb.weight_capacity + staging)
+        shared = min(wanted, target.gb.capacity // 2)
+        return Zones(target.lb.capacity - staging, target.gb.capacity - shared, staging, shared)
+
+
 class LayerArrays(NamedTuple):
     """Layers for compiled code; ``x_start[i]:x_start[i+1]`` are layer ``i``'s entries of ``x``.
 
@@ -109,8 +134,7 @@ class SchedulingContext:
         An instance always runs on all cores. A part that needs more would be split too coarsely:
         some of its tensors never find a place.
         """
-        capacity = self.target.lb.capacity
-        return self.target.cores * (capacity - capacity // STAGING_SHARE)
+        return self.target.cores * Zones.of(self.target).lb
 
 
 def make_context(

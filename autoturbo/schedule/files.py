@@ -35,7 +35,6 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_context
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, assemble
@@ -453,7 +452,4 @@ def _order(
         return order, placement, ()
     working = len(set(cluster.tolist()))
     require(working == share.clusters, "share.clusters", f"{working} clusters have instances")
-    for at, away in enumerate(readers_elsewhere(instances, cluster)[list(order)].tolist()):
-        kept = not away or scopes[order[at]] == Scope.DDR
-        require(kept, f"order[{at}].scope", "another cluster reads it, so it is kept in DDR")
     return order, placement, tuple(cluster.tolist())

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NotRequired
 from typing_extensions import TypedDict
 
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
+from autoturbo.schedule.codegen.tiling import Tiling
 from autoturbo.schedule.codegen.work import MATRIX, Floats
 from autoturbo.schedule.context import SPLITS, SchedulingContext
 from autoturbo.schedule.files import InScope, Size
@@ -258,8 +258,8 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
     """
     context, timeline = schedule.context, schedule.timelines[cluster]
     template = timeline.templates[index]
-    stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
-    counts = tile_counts(stages, streams, rules, resident)
+    made = schedule.kernel(place, cluster)
+    stages, counts = made.stages, made.tiles
     return [
         {
             "name": context.layers[layer].name,

@@ -31,7 +31,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, seen_by, used_target
 from autoturbo.schedule.codegen.stitch import known_templates
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules
 from autoturbo.schedule.context import BATCH, SchedulingContext, make_context
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -49,7 +49,6 @@ from autoturbo.schedule.partition.clusters import (
     clusters_at_work,
     clusters_of,
     group_for,
-    hand_over,
     homes_of,
 )
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
@@ -208,6 +207,12 @@ class ModelScheduler:
     contexts: dict[tuple[object, ...], SchedulingContext] = field(default_factory=dict)
     places: dict[str, Sequence[int]] = field(default_factory=dict)
     cache: SchedulerCache = field(default_factory=SchedulerCache)
+
+    @staticmethod
+    def of(schedule: Schedule) -> ModelScheduler:
+        """Return the scheduler of the model and the target that a schedule is of."""
+        context = schedule.context
+        return ModelScheduler(schedule.model, context.chip, context.dtype)
 
     def __post_init__(self) -> None:
         self.dtype = self.dtype or self.target.default_dtype
@@ -368,7 +373,7 @@ def build_schedule(model_scheduler: ModelScheduler, knobs: Knobs) -> Schedule:
     )
     placement = cache.placements.get(
         (decided.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
-        lambda: _placement(instances, order, cluster, knobs, overrides),
+        lambda: _placement(instances, order, knobs, overrides),
     )
     return assemble(
         model_scheduler.model, decided.context, "graphturbo", knobs, share, instances, order,
@@ -390,19 +395,16 @@ def _order(
 def _placement(
     instances: InstanceGraph,
     order: tuple[int, ...],
-    cluster: Ints,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
     """Return the placement of Algorithm 4, with the bindings and scopes that knobs ask for.
 
-    Knobs of a sub-graph come after those of the model. Outputs that another cluster reads go to DDR
-    in any case.
+    Knobs of a sub-graph come after those of the model.
 
     Args:
         instances: Parts of the sub-graphs.
         order: Of execution.
-        cluster: Per instance; empty where clusters work alike.
         knobs: The model's.
         overrides: The sub-graphs' own, by number.
 
@@ -433,7 +435,7 @@ def _placement(
         if override.scope != AUTO:
             for index in parts[subgraph]:
                 scopes[index] = Scope[override.scope]
-    return hand_over(instances, dataclasses.replace(bound, scopes=tuple(scopes)), cluster)
+    return dataclasses.replace(bound, scopes=tuple(scopes))
 
 
 def assemble(  # noqa: PLR0913  all that a schedule is made of
@@ -512,7 +514,8 @@ def _make_rules(context: SchedulingContext, values: tuple[Any, ...]) -> KernelRu
     default_room = InstructionRules.of(context, Knobs()).weight_room
     extra = max(instructions.weight_room - default_room, 0)
     ahead = 0 if knobs.fetch_ahead == AUTO else int(knobs.fetch_ahead)
-    return KernelRules(BufferRules(victim, residence, extra, ahead), instructions)
+    turns = instructions.across == BY_TILES
+    return KernelRules(BufferRules(victim, residence, extra, ahead, turns), instructions)
 
 
 # Schedulers by name

@@ -21,11 +21,14 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.registry import Shown
+from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stitch import clearances, local_edges, weight_hashes
-from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
+from autoturbo.schedule.codegen.sequence import solid_layers
+from autoturbo.schedule.codegen.stitch import clearances, local_edges, reads_of, weight_hashes
+from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules, TilingRules
+from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.context import BATCH, SchedulingContext
-from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
+from autoturbo.schedule.knobs import AUTO, SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.memory.loads import (
     NO_KERNEL_LOADS,
     NO_LOADS,
@@ -35,7 +38,7 @@ from autoturbo.schedule.memory.loads import (
     loads_of,
     place_loads,
 )
-from autoturbo.schedule.memory.timeline import KINDS, Timeline
+from autoturbo.schedule.memory.timeline import KINDS, LATE_DDR, LATE_GB, Timeline
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
@@ -179,14 +182,48 @@ class Schedule(Shown):
         """Return the inputs of a kernel's program, by its place in the order of a cluster."""
         timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
         template, subgraph = timeline.templates[instance], int(self.instances.subgraph[instance])
-        return Kernel(
-            template.stages,
-            timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
-            local_edges(self.context, template.layers),
-            TilingRules.with_spare(self.rules_of(subgraph), timeline.spare[place]),
-            int(timeline.resident[place]),
-            clearances(self.context, template.layers),
+        rules = TilingRules.with_spare(self.rules_of(subgraph), timeline.spare[place])
+        context, layers = self.context, template.layers
+        streams = timeline.streams[timeline.rows[place] : timeline.rows[place + 1]]
+        kernel = Kernel(
+            template.stages, streams, local_edges(context, layers), rules,
+            int(timeline.resident[place]), clearances(context, layers), self._rates,
+        )  # fmt: skip
+        if rules.across != BY_TILES:
+            return kernel
+        reads = reads_of(self.instances.book, int(self.instances.shape[instance]), template)
+        solid = solid_layers(kernel.tiles, template.stages, streams)
+        return kernel._replace(
+            clear=timeline.overwritten(place, solid),
+            reads=reads.without(streams[:, LATE_GB] + streams[:, LATE_DDR] > 0),
         )
+
+    @functools.cached_property
+    def _rates(self) -> Floats:
+        return rates_of(self.context.target, self.context.dtype)
+
+    def opens(self, cluster: int = 0) -> Flags:
+        """Return which kernels of a cluster have a launch of their own, in order.
+
+        Where launches are shared, a kernel goes in the launch before its own if it reads nothing of
+        what is made in that, other clusters have nothing to do with it, and nothing is brought for
+        it: it begins when the kernel before has ended, without a barrier between.
+        """
+        timeline, graph = self.timelines[cluster], self.instances
+        found = np.ones(len(timeline.order), np.bool_)
+        if self.knobs.launches == AUTO:
+            return found
+        brought = timeline.copied.any(axis=1) | (timeline.crossing > 0)
+        here, made = set(timeline.order.tolist()), set[int]()
+        for kernel, instance in enumerate(timeline.order.tolist()):
+            makers, readers = graph.producers[instance], graph.consumers[instance]
+            alone = made.isdisjoint(makers) and here.issuperset((*makers, *readers))
+            if kernel and alone and not brought[kernel]:
+                found[kernel] = False
+                made.add(instance)
+            else:
+                made = {instance}
+        return found
 
     @functools.cached_property
     def digest(self) -> str:
@@ -201,6 +238,8 @@ class Schedule(Shown):
             digest.update(timeline.copied.tobytes() + timeline.crossing.tobytes())
             # which weights are the same, and what is made early, no kernel's signature tells
             digest.update(b"".join(column.tobytes() for column in self.loads(cluster)))
+            if not (opens := self.opens(cluster)).all():
+                digest.update(opens.tobytes())
         if len(self.timelines) > 1:  # who waits for whom
             where = [(one, self.cluster[one], self.instances.producers[one]) for one in self.order]
             digest.update(repr(where).encode())
@@ -285,7 +324,15 @@ class Schedule(Shown):
             np.column_stack((timeline.resident, timeline.spare)), timeline.rows, timeline.streams,
         )  # fmt: skip
         text = hashes.tobytes()
-        return [text[start : start + 16] for start in range(0, len(text), 16)]
+        known = [text[start : start + 16] for start in range(0, len(text), 16)]
+        if not any(rules.across == BY_TILES for rules in (self.rules, *self.own_rules.values())):
+            return known
+        for place, subgraph in enumerate(self.instances.subgraph[order].tolist()):
+            if self.rules_of(subgraph).across == BY_TILES:  # depends on where buffers lie, too
+                own = self.kernel(place, cluster)
+                waits = repr(own.clear).encode() + b"".join(x.tobytes() for x in own.reads)
+                known[place] = hashlib.blake2b(known[place] + waits, digest_size=16).digest()
+        return known
 
 
 _PROGRAMS = BoundedCache[bytes, Instructions](

@@ -193,6 +193,10 @@ class Starts:
         waiting_parts: One such part of the local buffers is left to what later sub-graphs wait for,
             where outputs stay there. With none ViT-B/16 starts at 16.2 ms on ipu-mk2, with an
             eighth at 15.6, with a quarter at 18.5.
+        divided_cuts: Cuts at most of the heuristic with outputs that clusters divide.
+        divided_places: Places, about as many, where each of these is tried.
+        divided_subgraphs: Sub-graphs beyond which it is not cut: the dynamic programme's are as
+            small, and each place tried takes as long as the model is large.
     """
 
     most: int = 4
@@ -201,6 +205,9 @@ class Starts:
     staying_share: float = 0.9
     nearer_ratio: float = 1.1
     waiting_parts: int = 8
+    divided_cuts: int = 4
+    divided_places: int = 12
+    divided_subgraphs: int = 8
 
 
 @dataclass(frozen=True, slots=True)

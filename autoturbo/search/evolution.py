@@ -43,7 +43,7 @@ from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.group_screening import begun, together
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.surrogates.surrogate import ChoiceSurrogate, ScoredCandidate
-from autoturbo.simulate.contract import CandidateEvaluator
+from autoturbo.simulator.contract import CandidateEvaluator
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker

@@ -23,7 +23,7 @@ from autoturbo.search.constants import SEARCH, Allocation, Climbing, SearchConst
 from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop, figures
 from autoturbo.search.progress import Progress, Trial, program_of
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from autoturbo.errors import UsageError, did_you_mean
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.measurement import Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ OF_KERNELS = ("latency", "throughput")
 """Objectives that a sum of kernel times predicts."""
 
 REPORTED = {"energy": "energy", "ddr-bytes": "bytes"}
-"""What a measurer has to report for the others (:data:`autoturbo.simulate.measurers.REPORTS`)."""
+"""What a measurer has to report for the others (:data:`autoturbo.simulator.measurers.REPORTS`)."""
 
 
 def figures(objectives: Iterable[Objective], outcome: Outcome) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from autoturbo.database import Database, RunFolder, TrialRecord
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.measurement import Outcome
+from autoturbo.simulator.measurement import Outcome
 
 
 @dataclass(frozen=True, slots=True)

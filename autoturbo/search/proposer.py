@@ -30,7 +30,7 @@ from autoturbo.search.objectives import Objective
 from autoturbo.search.samplers import CostModelSampler, SamplerChoice, Told
 from autoturbo.search.space import Space
 from autoturbo.search.study import StudyProposer, values_of
-from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.simulator.measurement import Failure, Outcome
 
 
 class Proposer(Protocol):

@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.constants import SEARCH, Draws, SearchConstants
 from autoturbo.search.encoding import Genes
@@ -555,7 +556,7 @@ def _remedy(missing: str) -> str:
     """Return how to install a package; torch is too large for an extra of ours."""
     if missing == "torch":
         return "'pip install torch' (large), or take cost-model"
-    return "'pip install \"autoturbo[samplers]\"', or take cost-model"
+    return f"{how_to_install('samplers')}; or take cost-model"
 
 
 class _BruteForce(optuna.samplers.BruteForceSampler):

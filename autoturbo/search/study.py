@@ -24,7 +24,7 @@ from autoturbo.errors import UsageError
 from autoturbo.files import masked, without_secrets
 from autoturbo.search.constants import SEARCH, Draws
 from autoturbo.search.evolution import fresh_points
-from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.simulator.measurement import Failure, Outcome
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -250,6 +250,13 @@ def _unusable(storage: str, error: Exception, hint: str) -> UsageError:
     return UsageError(f"storage {masked(storage)!r}: {reason.splitlines()[0]}", hint=hint)
 
 
+@dataclass(frozen=True, eq=False)
+class WrittenStudy:
+    """The study of a search that was pickled, which nothing is added to any more."""
+
+    study: optuna.Study
+
+
 class StudyMirror:
     """The study that the user sees; trials are written to it when it is read.
 
@@ -275,6 +282,13 @@ class StudyMirror:
         with self._explained():
             self._entered = len(study.get_trials(deepcopy=False))
         self._new: list[tuple[int, dict[str, Any], Outcome]] = []
+
+    def __reduce__(self) -> tuple[type[WrittenStudy], tuple[optuna.Study]]:
+        """Return what is pickled: the study as it is, in memory, without any storage's password."""
+        with quiet_optuna():
+            copy = optuna.create_study(directions=self.study.directions)
+            copy.add_trials(self.study.get_trials(deepcopy=False))
+        return WrittenStudy, (copy,)
 
     @property
     def entered(self) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
     from autoturbo.schedule.codegen.work import Floats
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
 LEARNED = 24
 """Settings that are learned from; as many others are predicted."""
@@ -189,7 +189,7 @@ def _settings() -> list[Knobs]:
 @functools.cache
 def _evaluator() -> Evaluator:
     from autoturbo.hardware.presets import load_target
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
     target = load_target("stcp920")
     return Evaluator(small_networks()[0], target, target.default_dtype)

@@ -1,7 +1,7 @@
 """The contract of measurers in a tuning run.
 
-A measurer is what :class:`autoturbo.simulate.evaluator.Measurer` says: ``measure(schedules)`` gives
-an outcome for each. Every check is a function of a :class:`MeasurerCase`; all of them are in
+A measurer is what :class:`autoturbo.simulator.evaluator.Measurer` says: ``measure(schedules)``
+gives an outcome for each. Every check is a function of a :class:`MeasurerCase`; all of them are in
 :data:`MEASURER_CHECKS`. They measure a dozen schedules of networks of a few layers, and start one
 worker process.
 """
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
-from autoturbo.simulate.measurement import REASONS, Failure, Measurement, Outcome
-from autoturbo.simulate.measurers import as_measurer
-from autoturbo.simulate.outcomes import checked
+from autoturbo.simulator.measurement import REASONS, Failure, Measurement, Outcome
+from autoturbo.simulator.measurers import as_measurer
+from autoturbo.simulator.outcomes import checked
 from autoturbo.statistics import alike
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.measurers import Measurer
+    from autoturbo.simulator.evaluator import Evaluator
+    from autoturbo.simulator.measurers import Measurer
 
 _MEMORIES = ("LB", "GB", "DDR")
 
@@ -199,7 +199,7 @@ def _schedules_on(target: Target) -> tuple[Schedule, ...]:
 
 
 def _evaluator(make: Callable[[], Measurer] | None, graph: Graph, target: Target) -> Evaluator:
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
     return Evaluator(
         graph, target, target.default_dtype, None if make is None else as_measurer(make())
@@ -248,7 +248,7 @@ def _keep(outcome: Outcome, of: str) -> None:
 
 
 def _check_units(schedule: Schedule, outcome: Measurement, case: MeasurerCase) -> None:
-    from autoturbo.simulate.evaluator import Simulator
+    from autoturbo.simulator.evaluator import Simulator
 
     of = f"{schedule.model.name} by {schedule.scheduler}"
     if outcome.batch != schedule.model.known_batch:

@@ -83,7 +83,7 @@ def the_same_model_gives_the_same_schedules(case: SchedulerCase) -> None:
 @bounded("the model")
 def schedules_compute_their_model(case: SchedulerCase) -> None:
     """Check that regions tile every tensor and memory is safe, as ``autoturbo verify`` does."""
-    from autoturbo.verify import verify_schedule
+    from autoturbo.verifier import verify_schedule
 
     for schedule in _schedules(case):
         for finding in verify_schedule(schedule, numbers=False).findings:
@@ -108,8 +108,8 @@ def schedules_are_read_back(case: SchedulerCase) -> None:
 @bounded("the simulator")
 def one_of_them_can_be_measured(case: SchedulerCase) -> None:
     """Check that a schedule of each network runs, and that none beats the lower bound."""
-    from autoturbo.simulate.evaluator import Simulator
-    from autoturbo.simulate.measurement import Measurement
+    from autoturbo.simulator.evaluator import Simulator
+    from autoturbo.simulator.measurement import Measurement
 
     for model_scheduler in _benches(case):
         outcomes = Simulator().measure(list(case.make(model_scheduler)))

@@ -19,11 +19,11 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine, find_machine, find_target
 from autoturbo.hardware.presets import load_target, validate_target_file, with_field
 from autoturbo.hardware.target import Target
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.simulate.measurers import Measurer
+    from autoturbo.simulator.measurers import Measurer
 
 FASTER = (
     "clock_mhz",
@@ -170,7 +170,7 @@ def _measured(
     case: TargetCase, target: Target, dtype: str
 ) -> Iterator[tuple[Graph, list[Measurement]]]:
     """Yield the measurements of every scheduler for each small network."""
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.testing.contract import small_networks
 
     for graph in small_networks():

@@ -20,7 +20,7 @@ from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from autoturbo.testing.contract import ContractError
 
 

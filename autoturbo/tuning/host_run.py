@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autoturbo.config import (
     RUNS,
@@ -50,15 +50,19 @@ from autoturbo.host.ledger import HostLedger
 from autoturbo.host.runner import runtime_version
 from autoturbo.host.search import Timed, baselines_of
 from autoturbo.host.tuning import PATIENCE, TRIALS, HostBudget, HostFound, feeds_of, find_plan
-from autoturbo.registry import HOST, Printer
+from autoturbo.registry import HOST
 from autoturbo.report.host import HostAnswer, host_view
-from autoturbo.report.lines import View
+from autoturbo.report.lines import View, Viewed
+from autoturbo.report.trials import TrialTable
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress, Trial, now
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.tuning.keys import hashes, refuse_changed, register, versions_here
+
+if TYPE_CHECKING:
+    from autoturbo.report.plots import Plot
 
 HOST_VERSION: Final = "1"
 """Raised whenever the same plan would run another way; part of the key of every run."""
@@ -93,20 +97,20 @@ class HostBest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostResult:
+class HostResult(Viewed):
     """The result of tuning for this computer; names are those of :class:`TuneResult`.
 
     Attributes:
         run: Its id, for :func:`resume`.
         model: Name of the model.
-        trials: Plans that were measured, the baselines among them.
+        measured: Plans that were measured, the baselines among them.
         seed: Of all chance.
         default: The faster one of the whole batch and the best loop.
         best: What is handed out.
         baselines: What was compared with it, by name.
         schedule_file: Written for :func:`autoturbo.load_runner`.
         run_folder: Manifest, schedule, log.
-        history: All trials by number.
+        trials: All of them by number, as a table.
         notes: What could not be done, and why.
         stopped: Why it ended.
         target: Always this computer.
@@ -120,14 +124,14 @@ class HostResult:
 
     run: str
     model: str
-    trials: int
+    measured: int
     seed: int
     default: Measurement
     best: HostBest
     baselines: dict[str, Measurement]
     schedule_file: Path
     run_folder: Path
-    history: tuple[Trial, ...]
+    trials: TrialTable
     notes: tuple[str, ...]
     stopped: Stop
     target: str = HOST
@@ -152,6 +156,32 @@ class HostResult:
         """Return the outcomes to compare, the best one last."""
         return {**self.baselines, "best": self.best.measurement}
 
+    def plot(self, kind: str = "convergence") -> Plot:
+        """Return a chart of the report; a notebook shows it, ``save(path)`` writes it.
+
+        Args:
+            kind: ``"convergence"`` (plans in the order of measuring), or ``"speed"`` (the time of
+                those that were compared).
+
+        Raises:
+            UsageError: There is no such plot.
+        """
+        from autoturbo.report import plots
+        from autoturbo.report.host import compared_chart, course_chart
+
+        plots.check_kind(kind, plots.HOST_PLOTS)
+        of = f"{self.model} @ {self.target}, run {self.run}"
+        if kind == "speed":
+            return plots.Plot(kind, of, compared_chart(self.answer))
+        timed = [(trial.number, getattr(trial.outcome, "latency", None)) for trial in self.trials]
+        return plots.Plot(kind, of, course_chart(timed, self.answer))
+
+    def picture(self) -> str:
+        """Return the first picture of the report; empty where it cannot be drawn."""
+        with suppress(UsageError):
+            return self.plot("speed").svg()
+        return ""
+
     def __repr__(self) -> str:
         of = f"{self.model!r} on {self.target!r}"
         return f"<HostResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
@@ -159,13 +189,6 @@ class HostResult:
     def view(self) -> View:
         """Return what was compared, and where the files are."""
         return host_view(self.answer, {"run": self.run, "schedule": str(self.schedule_file)})
-
-    def _repr_html_(self) -> str:
-        return self.view().html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        del cycle
-        printer.text(self.view().text())
 
 
 def check(config: TuneConfig, execution: ExecutionConfig) -> None:
@@ -368,10 +391,10 @@ class _HostRun:
         trials = self.ledger.trials
         best = HostBest(handed.trial, trials[handed.trial].knobs, handed.measurement, schedule)
         return HostResult(
-            run=self.info.id, model=self.info.model, trials=len(trials), seed=self.budget.seed,
+            run=self.info.id, model=self.info.model, measured=len(trials), seed=self.budget.seed,
             default=handed.heuristic or handed.measurement, best=best,
             baselines=dict(handed.baselines), schedule_file=file, run_folder=self.folder.path,
-            history=tuple(Trial(t.number, t.knobs, t.outcome) for t in trials),
+            trials=TrialTable.of(Trial(t.number, t.knobs, t.outcome) for t in trials),
             notes=tuple(self._notes(found.comparison)),
             stopped=Stop.TIME if self._is_late else Stop.TRIALS,
         )  # fmt: skip

@@ -17,8 +17,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.registry import SIMULATOR
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins
-from autoturbo.simulate.contract import EvaluatorFactory
-from autoturbo.simulate.measurement import VERSION
+from autoturbo.simulator.contract import EvaluatorFactory
+from autoturbo.simulator.measurement import VERSION
 from autoturbo.version import __version__, interpreter
 
 
@@ -80,7 +80,7 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     Raises:
         UsageError: No measurer of that name.
     """
-    from autoturbo.simulate.measurers import measurer_version
+    from autoturbo.simulator.measurers import measurer_version
 
     return VERSION if measurer == SIMULATOR else f"{VERSION}+{measurer_version(measurer)}"
 
@@ -123,7 +123,7 @@ def session_of(measurer: str) -> dict[str, str]:
     Args:
         measurer: What measures.
     """
-    from autoturbo.simulate.measurers import declared
+    from autoturbo.simulator.measurers import declared
 
     if measurer == SIMULATOR:
         return {}

@@ -23,10 +23,10 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import DTYPES, Target
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.sequence import simulate
-from autoturbo.simulate.single import Grid, KernelGrids, Residence, product_graph
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.sequence import simulate
+from autoturbo.simulator.single import Grid, KernelGrids, Residence, product_graph
 
 TIMES: Final = {
     "latency_s": 1.0, "latency_ms": 1e-3, "latency_us": 1e-6, "latency_ns": 1e-9, "time_ns": 1e-9,

@@ -7,32 +7,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import optuna
 
-    from autoturbo.search.study import StudyMirror
+    from autoturbo.report.plots import Plot
+    from autoturbo.search.study import StudyMirror, WrittenStudy
     from autoturbo.tuning.repeats import Repeats
 
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoturbo.database.records import RefusedTrial, RunInfo, RunState
-from autoturbo.registry import SIMULATOR, Printer
-from autoturbo.report.lines import View, bound_shares, compared, comparison_view, unsure
+from autoturbo.errors import UsageError
+from autoturbo.registry import SIMULATOR
+from autoturbo.report.lines import View, Viewed, bound_shares, compared, comparison_view, unsure
+from autoturbo.report.trials import TrialTable
 from autoturbo.report.units import duration, ratio, schedules
-from autoturbo.search.objectives import Stop
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.search.objectives import Stop, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
-from autoturbo.simulate.measurement import Failure, LatencyRange, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, LatencyRange, Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TuneResult:
+class TuneResult(Viewed):
     """The result of a run.
 
     Attributes:
         run: Its id, for :func:`resume`.
         model: Name of the model.
         target: Name of the target.
-        trials: Schedules measured so far, and those that failed.
+        measured: Schedules measured so far, and those that failed.
         seed: Of all chance.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
             it does not fit, fails a check or was not measured in full.
@@ -46,7 +51,7 @@ class TuneResult:
         mirror: What :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
         on_machine: Whether it is of a machine of several units.
-        history: All trials by number.
+        trials: All trials by number, as a table with ``rows()`` and ``to_frame()``.
         front: With several objectives the trials that none beats in all of them.
         refused: Trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: Why it ended.
@@ -67,7 +72,7 @@ class TuneResult:
     run: str
     model: str
     target: str
-    trials: int
+    measured: int
     seed: int
     default: Measurement | None
     best: Best
@@ -75,10 +80,10 @@ class TuneResult:
     info: RunInfo
     schedule_file: Path
     run_folder: Path
-    mirror: StudyMirror
+    mirror: StudyMirror | WrittenStudy
     state: RunState
     on_machine: bool = False
-    history: tuple[Trial, ...] = ()
+    trials: TrialTable = field(default_factory=TrialTable)
     front: tuple[Trial, ...] = ()
     refused: tuple[RefusedTrial, ...] = ()
     stopped: Stop = Stop.TRIALS
@@ -95,7 +100,7 @@ class TuneResult:
     @property
     def settings(self) -> int:
         """Return how many settings were proposed: some gave a schedule that was known."""
-        return len(self.history)
+        return len(self.trials)
 
     @property
     def study(self) -> optuna.Study:
@@ -108,7 +113,51 @@ class TuneResult:
 
     def failures(self) -> Counter[str]:
         """Return how many trials failed, by the class of the failure."""
-        return Counter(t.outcome.reason for t in self.history if isinstance(t.outcome, Failure))
+        return Counter(t.outcome.reason for t in self.trials if isinstance(t.outcome, Failure))
+
+    def plot(self, kind: str = "convergence") -> Plot:
+        """Return a chart of the report; a notebook shows it, ``save(path)`` writes it.
+
+        Args:
+            kind: ``"convergence"`` (trials in order), ``"speed"`` (beside other schedulers),
+                ``"timeline"`` (engines in time), ``"breakdown"`` (where the time goes) or
+                ``"roofline"``.
+
+        Raises:
+            UsageError: There is no such plot, or not of such a run.
+        """
+        from autoturbo.report import plots
+
+        plots.check_kind(kind, plots.RUN_PLOTS)
+        if kind == "convergence":
+            objective = find_objectives(self.objective.split(",")[0])[0]
+            return plots.convergence_plot(self._of, self.trials, objective, self.default)
+        if kind == "speed":
+            return plots.speed_plot(self._of, self._measured())
+        best = plots.measured_of(self.best.schedule, self.best.measurement)
+        rows = {}
+        if self.default is not None:
+            heuristic = build_schedule(ModelScheduler.of(best.schedule), self.trials[0].knobs)
+            rows["default"] = plots.measured_of(heuristic, self.default)
+        return plots.schedule_plot(kind, self._of, {**rows, "tuned": best})
+
+    @property
+    def _of(self) -> str:
+        return f"{self.model} @ {self.target}, run {self.run}"
+
+    def _measured(self) -> dict[str, Measurement]:
+        """Return the schedules that were measured, by the names of schedulers, the best last."""
+        bases = {n: one for n, one in self.outcomes().items() if n != "best"}
+        measured = {n: one for n, one in bases.items() if isinstance(one, Measurement)}
+        return {**measured, "tuned": self.best.measurement}
+
+    def picture(self) -> str:
+        """Return the first picture of the report; empty where it cannot be drawn."""
+        from autoturbo.report import plots
+
+        with suppress(UsageError):
+            return plots.speed_plot(self._of, self._measured()).svg()
+        return ""
 
     def __repr__(self) -> str:
         of = f"{self.model!r} on {self.target!r}"
@@ -118,7 +167,7 @@ class TuneResult:
         """Return the speedup, and where the files are."""
         best, gain = self.best.measurement, self.info.gain()
         faster = "" if gain is None else f", {ratio(gain)} the heuristic's speed"
-        at = f"trial {self.best.trial} of {schedules(self.trials, self.settings)}"
+        at = f"trial {self.best.trial} of {schedules(self.measured, self.settings)}"
         facts = (
             ("best", f"{duration(best.latency)} at {at}{faster}"),
             ("bound", bound_shares(best)),
@@ -128,10 +177,3 @@ class TuneResult:
         )
         table = comparison_view("", self.outcomes(), unsure(self.info))
         return View(f"{self.model} @ {self.target}", facts, table.headers, table.rows)
-
-    def _repr_html_(self) -> str:
-        return self.view().html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        del cycle
-        printer.text(self.view().text())

@@ -40,10 +40,11 @@ from autoturbo.errors import (
 )
 from autoturbo.hardware import known_error
 from autoturbo.registry import ANNEALING, COST_MODEL, HEURISTIC, PROGRAM, PUBLISHED, SIMULATOR
+from autoturbo.report.trials import Predictor, TrialTable
 from autoturbo.schedule.chip_part import WHOLE, used_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
-from autoturbo.search.constants import SEARCH, SearchConstants
+from autoturbo.search.constants import SEARCH, Climbing, SearchConstants
 from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
@@ -53,13 +54,13 @@ from autoturbo.search.progress import Journal, Trial, now, schedules_of
 from autoturbo.search.selection.racing import race_measurements
 from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
 from autoturbo.search.space import PART, part_of_run
-from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
-from autoturbo.simulate.measurement import VERSION, Failure, Measurement
-from autoturbo.simulate.unpublished import simulated_range
+from autoturbo.simulator.contract import EvaluatorFactory, TuningEvaluator
+from autoturbo.simulator.measurement import VERSION, Failure, Measurement
+from autoturbo.simulator.unpublished import simulated_range
 from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.task import task_of
-from autoturbo.verify import VERIFIER_VERSION
+from autoturbo.verifier import VERIFIER_VERSION
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.codegen.work import Floats
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
 
 DATABASE = "autoturbo.db"
@@ -127,7 +128,7 @@ class Run:
             return self.evaluator
         if self.elsewhere is None or self.task.on_machine:
             return self.recipe()
-        from autoturbo.simulate.evaluator import Evaluator
+        from autoturbo.simulator.evaluator import Evaluator
 
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
         return Evaluator(*of, self.elsewhere, elsewhere=True)
@@ -147,7 +148,7 @@ class Run:
 
     def end_by(self, when: float) -> None:
         """Set the time at which measurements for this process end."""
-        from autoturbo.simulate.evaluator import Evaluator
+        from autoturbo.simulator.evaluator import Evaluator
 
         self.until = when
         if isinstance(self.tuning_evaluator, Evaluator):
@@ -265,26 +266,14 @@ class Run:
         return handed.covers, int(budget)
 
     def climbs(self) -> float:
-        """Return how many schedules are measured by climbing after the trials.
-
-        Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
-        """
-        from autoturbo.simulate.measurers import is_cheap
-
-        asked, climbing = self.config, self.constants.climbing
-        trials = asked.total
-        ours = asked.sampler == COST_MODEL and not self.task.on_machine
-        if climbing is None or not ours or self.execution.evaluator is not None:
+        """Return how many schedules are measured by climbing after the trials."""
+        if self.execution.evaluator is not None:
             return 0
-        if not is_cheap(asked.measurer):
-            return 0
-        if trials is None:
-            return math.inf
-        return int(climbing.climbs * trials) if trials >= climbing.climbing_trials else 0
+        return climb_of(self.config, self.constants.climbing, on_machine=self.task.on_machine)
 
     def raced_after(self) -> int:
         """Return how many measurements a race takes; 0 where nobody says that they vary."""
-        from autoturbo.simulate.measurers import declared
+        from autoturbo.simulator.measurers import declared
 
         info = declared(self.config.measurer)
         exact = info is None or info.deterministic or self.execution.evaluator is not None
@@ -320,7 +309,7 @@ class Run:
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
         evaluator, part = self.tuning_evaluator, part_of_run(self.info.settings)
         if part != WHOLE:
-            from autoturbo.simulate.evaluator import Evaluator
+            from autoturbo.simulator.evaluator import Evaluator
 
             of = self.graph, used_target(of[1], part), self.info.key.dtype
             evaluator = Evaluator(*of)
@@ -390,9 +379,31 @@ class Run:
         return SearchLoop(search, self.journal, self.rankers, self.execution.on_progress)
 
 
+def climb_of(
+    asked: TuneConfig, climbing: Climbing | None = SEARCH.climbing, *, on_machine: bool
+) -> float:
+    """Return how many schedules a run measures at most by climbing after its trials.
+
+    Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
+
+    Args:
+        asked: What the run was asked for.
+        climbing: Constants of the climb; None for none.
+        on_machine: The run is on a machine of several units.
+    """
+    from autoturbo.simulator.measurers import is_cheap
+
+    trials, ours = asked.total, asked.sampler == COST_MODEL and not on_machine
+    if climbing is None or not ours or not is_cheap(asked.measurer):
+        return 0
+    if trials is None:
+        return math.inf
+    return int(climbing.climbs * trials) if trials >= climbing.climbing_trials else 0
+
+
 def cost_of(measurer: str) -> float:
     """Return the seconds of a measurement by what its measurer says; 0 if it says nothing."""
-    from autoturbo.simulate.measurers import declared
+    from autoturbo.simulator.measurers import declared
 
     info = declared(measurer)
     return 0.0 if info is None or info.cost_s is None else info.cost_s
@@ -401,7 +412,7 @@ def cost_of(measurer: str) -> float:
 def _factory_of(measurer: str) -> EvaluatorFactory:
     """Return the evaluator factory of a measurer."""
     from autoturbo.heterogeneous.evaluator import evaluator_of
-    from autoturbo.simulate.evaluator import MeasurerEvaluatorFactory
+    from autoturbo.simulator.evaluator import MeasurerEvaluatorFactory
 
     return evaluator_of if measurer == SIMULATOR else MeasurerEvaluatorFactory(measurer)
 
@@ -416,7 +427,7 @@ def pool_of(configs: Iterable[TuneConfig], execution: ExecutionConfig) -> Execut
     from autoturbo.search.executors import make_executor
 
     return make_executor(
-        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout,
         runtime_env=execution.runtime_env, resource=execution.ray_resource,
         apart=any(_measured_elsewhere(config, execution) for config in configs),
     )  # fmt: skip
@@ -647,7 +658,7 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         model=run.info.model,
         on_machine=run.task.on_machine,
         target=run.info.target,
-        trials=loop.schedules,
+        measured=loop.schedules,
         seed=run.config.seed,
         objective=",".join(objective.name for objective in run.objectives),
         measurer=run.config.measurer,
@@ -661,7 +672,10 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         run_folder=run.folder.path,
         mirror=loop.mirror,
         state=state,
-        history=tuple(loop.trials),
+        trials=TrialTable.of(
+            loop.trials,
+            Predictor.of(best.schedule, run.config.seed, run.info.settings.get("round")),
+        ),
         front=front,
         refused=info.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
@@ -680,6 +694,9 @@ def _nothing(run: Run, loop: SearchLoop) -> AutoTurboError:
         message = f"{name}: no measurement has ended within {run.config.time_budget:g} s"
         return MeasurerError(message, hint=f"{command} with a longer --time-budget goes on")
     failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
+    if not failures:  # what is measured for comparison need not have what is pinned
+        message = f"{name}: no trial so far has what is pinned"
+        return MeasurerError(message, hint=f"{command} with more --trials goes on")
     first = next((f for f in failures if f.infeasible), failures[0])
     if not first.infeasible:
         which = "its only trial" if len(failures) == 1 else f"all {len(failures)} trials"

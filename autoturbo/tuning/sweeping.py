@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.config import (
@@ -29,13 +30,17 @@ from autoturbo.config import (
 )
 from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
-from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
-from autoturbo.report.sweep import Course, Sweep, SweepPoint
+from autoturbo.hardware.grid import GridPoint, Value, axes_of, cost_of, grid_of, neighbours
+from autoturbo.report.sweep import COLUMNS, Course, Sweep, SweepPoint
 from autoturbo.search.executors import Answer, Task, make_executor, measured
 from autoturbo.search.pins import pins_of_run
 from autoturbo.search.progress import Progress, Trial, now
 from autoturbo.signals import telling
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.measurement import (
+    Measurement,
+    Outcome,
+    seconds_of,
+)
 from autoturbo.tuning.keys import pair_key, register
 from autoturbo.tuning.run import DATABASE, Run, hand_out
 from autoturbo.tuning.tuner import (
@@ -60,9 +65,14 @@ if TYPE_CHECKING:
 SWEEP = "sweep"
 """Setting of a run that a sweep began: it started from nothing that the database knew."""
 
-_VARY = (
+VARY = (
     'values by field, ``{"lb.capacity_kib": [256, 512]}``, or texts as on the command line,'
     ' ``["lb.capacity_kib=256..4096"]``'
+)
+
+COST = (
+    "what a target costs, for the Pareto front: weights by field,"
+    ' ``{"lb.capacity_kib": 0.3}`` or ``"lb.capacity_kib=0.3"``, or a column of the table'
 )
 
 AT_ONCE = 16
@@ -86,29 +96,19 @@ class SweepCall(ExecutionConfig, SweepConfig):
         kw_only=False, metadata=argument("the accelerator whose fields are varied")
     )
     vary: Mapping[str, Iterable[Value]] | Sequence[str] = field(
-        kw_only=False, metadata=argument(_VARY)
+        kw_only=False, metadata=argument(VARY)
     )
+    cost: Mapping[str, float] | str | None = field(default=None, metadata=argument(COST))
     model_file: str = field(default="", metadata=argument(MODEL_FILE))
     settings: Mapping[str, Any] = field(default_factory=dict, metadata=argument(SETTINGS))
 
 
 @called_with(SweepCall)
 def sweep(call: SweepCall) -> Sweep:
-    """Tune a model on every target of a grid.
-
-    Limits are those of each point, but for the time budget, which points share out evenly. What is
-    compared is latency, whatever the objective.
+    """Tune a model that is loaded on every target of a grid, as :func:`autoturbo.sweep` does.
 
     Returns:
         All points of the grid in order, each with its best schedule or why it has none.
-
-    Raises:
-        UsageError: An argument that makes no sense.
-        TargetError: There is no such field, or a value is not valid for it.
-        RunError: Another process works on a point.
-        InterruptedRunError: Interrupted; everything measured is saved.
-        ExecutorError: Workers or the cluster failed.
-        DatabaseError: The database cannot be used.
     """
     model, target = call.model, call.target
     config, execution = part_of(TuneConfig, call), part_of(ExecutionConfig, call).started()
@@ -120,13 +120,18 @@ def sweep(call: SweepCall) -> Sweep:
         _Point(point, Pair(model, point.target, call.model_file, settings), config)
         for point in grid_of(target, axes)
     ]
+    cost = None
+    if call.cost is not None:
+        cost = cost_of(call.cost, [one.target for one in grid], COLUMNS)
     with telling(*_INTERRUPTED):
         known = _tune(grid, config, execution)
         with _opened(execution) as store:
             _borrow(grid, axes, execution, store)
             points = tuple(_ended(point, store) for point in grid)
+    if cost is not None:
+        points = tuple(p.costing(cost, g.target) for p, g in zip(points, grid, strict=True))
     dtype = config.dtype or target.default_dtype
-    return Sweep(model.name, target.name, dtype, axes, points, known)
+    return Sweep(model.name, target.name, dtype, axes, points, known, cost)
 
 
 @dataclass(eq=False)
@@ -192,6 +197,25 @@ def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig
         _begin([point for point in batch if point.run is None], config, timed)
     _look_up(open_points, execution)
     return len(grid) - len(open_points)
+
+
+def untuned(
+    grid: Sequence[GridPoint],
+    model: Graph,
+    config: TuneConfig,
+    execution: ExecutionConfig,
+) -> tuple[GridPoint, ...]:
+    """Return the points of a grid that no earlier run has tuned to its end.
+
+    Raises:
+        DatabaseError: The database cannot be used.
+    """
+    if not Path(execution.database or DATABASE).is_file():
+        return tuple(grid)
+    plain = part_of(TuneConfig, config)  # as runs have it, whose class is compared too
+    points = [_Point(one, Pair(model, one.target), plain) for one in grid]
+    _look_up(points, execution)
+    return tuple(p.point for p in points if p.run is None or p.run.state != "done")
 
 
 def _begin(points: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> None:
@@ -288,8 +312,7 @@ def _bench(one: _Point) -> ModelScheduler:
 
 def _latency(trial: Trial | None) -> float:
     """Return seconds, infinite where there is no measurement."""
-    outcome = None if trial is None else trial.outcome
-    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+    return seconds_of(trial and trial.outcome)
 
 
 def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
@@ -387,7 +410,7 @@ def _answers(
 ) -> Iterator[Answer]:
     """Measure tasks on as many workers as tuning has, and yield the answers."""
     executor = make_executor(
-        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout,
         runtime_env=execution.runtime_env, resource=execution.ray_resource,
         apart=any(run.elsewhere for run in runs),
     )  # fmt: skip
@@ -502,4 +525,4 @@ def _opened(execution: ExecutionConfig) -> Database:
     return Database.open(execution.database or DATABASE)
 
 
-__all__ = ["AT_ONCE", "SWEEP", "sweep"]
+__all__ = ["AT_ONCE", "SWEEP", "sweep", "untuned"]

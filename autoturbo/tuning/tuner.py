@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.warm_starts.starts import WarmStarts
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.tuning.host_run import HostResult
 
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
@@ -133,24 +133,10 @@ class TuneCall(ExecutionConfig, TuneConfig):
 
 @called_with(TuneCall)
 def tune(call: TuneCall) -> TuneResult:
-    """Find a good schedule of a model on a target.
-
-    Every schedule that is handed out (the best, all of a Pareto front, the database's) has its
-    regions and its memory checked. One that fails is refused, and the next best that passes takes
-    its place.
+    """Find a good schedule of a model that is loaded, as :func:`autoturbo.tune` does.
 
     Returns:
-        The best schedule and its measurement, with all trials of the run. For this computer, a
-        :class:`~autoturbo.tuning.host_run.HostResult`, whose attributes have the same names.
-
-    Raises:
-        UsageError: An argument that makes no sense, or no Ray at the address.
-        InfeasibleError: No candidate that was tried fits the target.
-        MeasurerError: The measurer failed on all candidates, or gave another number for the best.
-        RefusedError: No schedule passes the checks.
-        ExecutorError: Workers or the cluster failed.
-        DatabaseError: The database cannot be used.
-        InterruptedRunError: Interrupted before anything was measured.
+        The best schedule and its measurement, with all trials of the run.
     """
     if isinstance(call.target, str):
         here: TuneResult = _here(call)
@@ -599,7 +585,7 @@ def _start(
     """
     from autoturbo.search.space import Space
     from autoturbo.search.warm_starts.starts import WarmStarts, begun_with, start_of_run
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
     if not graph.operators or TASKS.load(type(target).__name__).on_machine:
         return WarmStarts(), None
@@ -621,13 +607,13 @@ def _start(
     begun = begun_with(evaluator, [Knobs.from_dict(one) for one in asked.record()["begin"] or ()])
     if not asked.warm_starts:
         return begun, evaluator
-    show("finding warm starts")
+    show("planning")
     objectives = find_objectives(asked.objective)
     # what a board takes is not what decides here, and what needs least energy is another part
     fit = asked.measurer == SIMULATOR and execution.evaluator is None and not pins
     fit = fit and all(objective.name in OF_KERNELS for objective in objectives)
     found = start_of_run(
-        evaluator, key, store, lambda done: show(f"finding warm starts {100 * done:.0f} %"), fit=fit
+        evaluator, key, store, lambda done: show(f"planning {100 * done:.0f} %"), fit=fit
     )
     return dataclasses.replace(found, settings=(*begun.settings, *found.settings)), evaluator
 
@@ -679,7 +665,7 @@ def _is_reported(measurer: str, objective: str) -> bool:
     Raises:
         UsageError: It says that it does not.
     """
-    from autoturbo.simulate.measurers import declared
+    from autoturbo.simulator.measurers import declared
 
     info = declared(measurer)
     if info is None or objective in OF_KERNELS:

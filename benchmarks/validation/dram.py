@@ -13,7 +13,7 @@ from pathlib import Path
 from validation_tools import Errors, chosen_reference, print_table, reference_rows
 
 from autoturbo.hardware import DramTiming, Target, load_target
-from autoturbo.simulate.dram import dram_efficiency
+from autoturbo.hardware.dram import dram_efficiency
 
 DDR4 = DramTiming(  # DDR4_8Gb_x8_3200: one channel of 64 bit, two ranks, clock 0.63 ns
     channels=1, burst=64, page=8192, interleave=8192, banks=2 * 16, row_cycle=74 * 0.63e-9,

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoturbo.errors import Location, UsageError
 from autoturbo.hardware import Target
+from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -23,7 +24,7 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
-from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
+from autoturbo.simulator.kernels import KernelTime, run_kernel
 
 FOLDER = Path(__file__).parent
 REFERENCES = FOLDER / "references"
@@ -32,8 +33,8 @@ TARGETS = FOLDER.parents[1] / "examples" / "targets"
 Row = dict[str, str]
 
 
-def reference_option(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with ``--reference``, by default the table of that name kept here."""
+def reference_option(name: str | Path, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with ``--reference``, by default a file of ``references``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--reference", type=Path, default=REFERENCES / name, help="a table of the same columns"

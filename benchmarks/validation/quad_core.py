@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mappers import TARGETS, read_table, reference_option
+from mappers import FOLDER, TARGETS, Row, number, read_table, reference_option
 
 import autoturbo
 from autoturbo.datasets import workloads
@@ -39,10 +39,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 
-COLUMNS = ("system", "array", "schedule", "cycles", "read_mb", "written_mb", "cpu_s")
+REFERENCE = FOLDER.parent / "peers" / "results.csv"
+"""Table of the peers' schedules; Stream's are among them."""
+
+COLUMNS = ("machine", "what", "cycles", "megabytes", "written_mb", "cpu_s", "source")
 
 ARRAYS = {"fixed": "channel_stationary", "free": "output_stationary"}
 """Dataflow by the reference's kind of array."""
@@ -169,6 +172,16 @@ def _best(graph: Graph, array: str, name: str, settings: Sequence[Knobs]) -> Lev
     return _level(target, array, name, min(found, key=lambda m: m.latency), seconds)
 
 
+def published(path: Path, array: str) -> list[Row]:
+    """Return Stream's rows on one array.
+
+    Raises:
+        UsageError: The table cannot be read.
+    """
+    name = f"quad-core-{array}"
+    return [row for row in read_table(path, COLUMNS) if row["machine"] == name]
+
+
 def multicast(graph: Graph, array: str) -> Level:
     """Return what GraphTurbo's heuristics reach where one read of DRAM feeds all cores.
 
@@ -215,26 +228,29 @@ def _level(target: Target, array: str, name: str, found: Measurement, seconds: f
 
 def main() -> None:
     """Print the published levels, ours, and what one evaluation costs."""
-    parser = reference_option("stream_quad_core.csv", __doc__)
+    parser = reference_option(REFERENCE, __doc__)
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    published = read_table(options.reference, COLUMNS)
     graph = model()
     Evaluator(graph, machine("fixed"), DTYPE).measure_scheduler("graphturbo")  # compile
     heads = f"{'cycles':>12}{'MB read':>9}{'written':>9}{'CPU s':>9}{'busy':>11}"
     print(f"{'array':6} {'schedule':36}{heads}")
     for array in ARRAYS:
-        theirs = [row for row in published if row["array"] == array]
+        theirs = published(options.reference, array)
         for row in theirs:
-            figures = (float(row[c]) for c in ("cycles", "read_mb", "written_mb", "cpu_s"))
-            _print(array, f"{row['system']} {row['schedule']}", *figures)
-        least = min((float(row["cycles"]) for row in theirs), default=0.0)
+            cycles, moved, written, seconds = (
+                number(row, column) for column in ("cycles", "megabytes", "written_mb", "cpu_s")
+            )
+            _print(
+                array, f"{row['source']} {row['what']}", cycles, moved - written, written, seconds
+            )  # fmt: skip
+        least = min((number(row, "cycles") for row in theirs), default=0.0)
         _report(graph, array, least, options.trials, options.seed)
     evaluation_cost(graph)
 
 
-def _report(graph: Graph, array: str, published: float, trials: int, seed: int) -> None:
+def _report(graph: Graph, array: str, theirs: float, trials: int, seed: int) -> None:
     """Print our levels on one array, and the best beside the published cycles."""
     search = tuned(graph, array, trials, seed)
     made = (layerwise(graph, array), channels(graph, array))
@@ -244,9 +260,9 @@ def _report(graph: Graph, array: str, published: float, trials: int, seed: int) 
         _print(array, level.name, *figures)
     best = min(levels, key=lambda level: level.cycles)
     print(
-        f"{array}: {best.name}: {best.cycles / published - 1:+.1%} cycles against Stream's best, "
+        f"{array}: {best.name}: {best.cycles / theirs - 1:+.1%} cycles against Stream's best, "
         f"{search.seconds / trials * 1e3:.1f} ms of search a trial"
-        if published
+        if theirs
         else f"{array}: nothing published"
     )
 

@@ -15,8 +15,8 @@ from validation_tools import print_table
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target, with_field
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 MODELS = (("resnet50", 64), ("bert_base_s128", 32))
 SCHEDULERS = ("graphturbo", "tvm")

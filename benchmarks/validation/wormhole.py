@@ -12,7 +12,8 @@ a trace are told below and from 40 us on as well: what a kernel takes besides it
 short ones.
 
 ``--convert FILE`` writes tuned rows with a trace as a table for ``autoturbo targets calibrate``
-(docs/calibration.md has what comes out); ``--all`` those that were not tuned as well.
+(docs/calibration.md has what comes out); ``--all`` those that were not tuned as well. ``--plots``
+draws simulated over measured times.
 
 Math fidelity is the row's: how often the multipliers pass over a mantissa. Without a trace the host
 dispatches every kernel, and the device waits for it where it is faster.
@@ -35,9 +36,9 @@ from validation_tools import REFERENCES, Errors, print_table, reference_rows
 from autoturbo.hardware import Target, load_target
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.single import Grid, Residence, best_kernel, product_graph
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.single import Grid, Residence, best_kernel, product_graph
 
 TARGET = Path(__file__).parents[2] / "examples" / "targets" / "wormhole-n150.yaml"
 DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"}
@@ -248,6 +249,30 @@ def convert(paths: Sequence[Path], to: Path, *, untuned: bool) -> None:
             writer.writerows(converted(path, untuned=untuned))
 
 
+def plot(paths: Sequence[Path], to: Path) -> None:
+    """Draw simulated over measured times of the rows with a trace of several tables."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"svg.hashsalt": "autoturbo", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(5.6, 4.6), layout="tight")
+        axes = figure.subplots()
+        ends = np.asarray([5.0, 3e5])
+        axes.fill_between(ends, 0.9 * ends, 1.1 * ends, color="#dde6ef", label="within 10 %")
+        axes.plot(ends, ends, color="#888", linewidth=0.8)
+        for dtype, shade in zip(DTYPES.values(), ("#1f4e79", "#d9a441", "#62a578"), strict=True):
+            rows = [r for path in paths for r in read(path) if r.traced and r.dtype == dtype]
+            axes.plot(
+                [1e6 * row.seconds for row in rows], [1e6 * simulated(row)[0] for row in rows],
+                "o", color=shade, markersize=4, alpha=0.8, label=dtype,
+            )  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        axes.set_xlabel("measured on a Wormhole n150, us")
+        axes.set_ylabel("simulated, us")
+        axes.legend(frameon=False)
+        figure.savefig(to, metadata={"Date": None} if to.suffix == ".svg" else {})
+
+
 def _line(row: Row, formula: float | None) -> tuple[object, ...]:
     seconds, grid = simulated(row)
     whole = scheduled(row)
@@ -269,10 +294,15 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, help=text)
     parser.add_argument("--convert", type=Path, metavar="FILE", help="write a table to calibrate")
     parser.add_argument("--all", action="store_true", help="convert rows not tuned as well")
+    text = "draw simulated over measured times: .svg, .png or .pdf"
+    parser.add_argument("--plots", type=Path, metavar="FILE", help=text)
     options = parser.parse_args()
     paths = (options.reference,) if options.reference else TABLES
     if options.convert:
         convert(paths, options.convert, untuned=options.all)
+        return
+    if options.plots:
+        plot(paths, options.plots)
         return
     for path in paths:
         show(path)

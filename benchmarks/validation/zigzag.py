@@ -33,8 +33,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.work import matrix_cycles_of
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 COLUMNS = (
     "hardware", "model", "layer", "op", "B", "K", "C", "OY", "OX", "FY", "FX", "G", "IY", "IX",

@@ -10,7 +10,7 @@ import onnx
 
 from autoturbo.datasets.workloads import get
 from autoturbo.graph.source import SEED_KEY
-from autoturbo.verify.random_values import LIMITS_KEY
+from autoturbo.verifier.random_values import LIMITS_KEY
 from workload_export.exporters import export
 from workload_export.pack import drop_unused, load_small, pack
 from workload_export.recipes import RECIPES, Recipe

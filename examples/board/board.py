@@ -20,7 +20,7 @@ import sys
 import autoturbo
 from autoturbo.hardware import with_field
 from autoturbo.plugin import Failure, Knobs
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 BOARD = with_field(autoturbo.load_target("stcp920"), "ddr.bandwidth_gb_s", 90.0)
 BOARD = with_field(BOARD, "overheads.kernel_launch_us", 6.0)

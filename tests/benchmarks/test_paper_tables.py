@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
+import paper_plots
 import paper_tables
 import pytest
-from paper_figures import BERT_BATCHES, ROWS, USE
+from paper_numbers import BERT_BATCHES, ROWS, USE
 from paper_tables import Ours, mean_rows, means, measured, subsets
 
 from autoturbo.datasets.workloads import PAPER_TEN
@@ -103,6 +105,29 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     rung = found["figure_15"]["rows"]["dlrm"]
     assert rung["order"][0] / rung["L1"][0] == pytest.approx(rung["+order"][0])
     assert rung["order"][1] / rung["L1"][1] == pytest.approx(rung["+order"][1])
+
+
+def test_the_picture_is_the_same_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "figures.svg"
+    paper_tables.plot([ours("F")], file)
+    text = file.read_text("utf-8")
+    assert "AStitch, paper" in text
+    assert "+ instruction scheduling, ours" in text
+    again = tmp_path / "again.svg"
+    paper_tables.plot([ours("F")], again)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_a_bar_is_as_high_as_its_number() -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    axes = Figure().subplots()
+    rows: paper_plots.Rows = {"a": {"X": (2.0, 4.0)}, "b": {"X": None}}
+    paper_plots._bars(axes, rows, [paper_plots.Bars("X", "x", "red")], "title")
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
+    assert heights[::2] == [2.0, 4.0]
+    assert all(map(math.isnan, heights[1::2]))
 
 
 def test_a_row_that_there_is_not() -> None:

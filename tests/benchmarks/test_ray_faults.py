@@ -12,7 +12,7 @@ from ray_faults import FAULTS, Ground, alone, differences, driver_killed, run
 from ray_measurers import CLASSES
 
 from autoturbo.search.executors.ray_session import connect
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 from autoturbo.tuning.result import TuneResult
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]
@@ -52,7 +52,7 @@ def test_what_happens_to_the_cluster_changes_nothing(
 ) -> None:
     result = run(ground, FAULTS[name], str(tmp_path), TRIALS)
     assert differences(result, reference) == []
-    assert not [t for t in result.history if isinstance(t.outcome, Failure)]
+    assert not [t for t in result.trials if isinstance(t.outcome, Failure)]
     assert result.schedule_file.read_bytes() == reference.schedule_file.read_bytes()
 
 
@@ -62,7 +62,7 @@ def test_a_measurer_that_fails_is_told_by_class(
 ) -> None:
     result = run(ground, FAULTS[spoil], str(tmp_path), TRIALS)
     assert differences(result, reference, spoil) == []
-    failed = [t.outcome for t in result.history if isinstance(t.outcome, Failure)]
+    failed = [t.outcome for t in result.trials if isinstance(t.outcome, Failure)]
     assert failed
     assert {failure.reason for failure in failed} == {CLASSES[spoil]}
     if spoil == "dies":

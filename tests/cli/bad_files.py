@@ -109,6 +109,12 @@ def model_missing(cli: Cli) -> list[str]:
 
 
 @case
+def model_of_a_workload(cli: Cli) -> list[str]:
+    del cli
+    return ["tune", "models/resnet50.onnx"]
+
+
+@case
 def model_misspelt_workload(cli: Cli) -> list[str]:
     del cli
     return ["tune", "resnet_50"]

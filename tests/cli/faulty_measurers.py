@@ -22,7 +22,7 @@ import time
 import numpy as np
 
 from autoturbo.plugin import MeasurerInfo, Reading
-from autoturbo.simulate.evaluator import Simulator
+from autoturbo.simulator.evaluator import Simulator
 
 
 class Faulty:

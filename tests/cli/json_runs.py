@@ -79,6 +79,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "apply tiny.onnx -o out.onnx",
         "apply tiny.onnx -o out.json",
         "apply tiny.onnx -o tiny.onnx",
+        "apply tiny.onnx --batch 2 --nearest-batch -o near.onnx",
     ),
     "targets list": ("targets list",),
     "targets show": (
@@ -94,7 +95,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "targets calibrate stcp920 --measurements bad.yaml -o other.yaml",
     ),
     "db list": ("db list", "db list --db empty.db"),
-    "db best": ("db best", "db best --model nobody --explain-miss"),
+    "db best": ("db best", "db best --model nobody"),
     "db stats": ("db stats", "db stats --db empty.db"),
     "db export": ("db export records.jsonl",),
     "db import": ("db import kept.jsonl --db new.db", "db import bad.yaml --db new.db"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx
 import pytest
 
 import autoturbo
+from autoturbo.commands.schedules.apply import how_adapted
+from autoturbo.commands.scheduling import AdaptedJson, ChosenSchedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding, Verification
+from autoturbo.verifier.findings import Check, Finding, Verification
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 
@@ -102,7 +104,8 @@ def test_a_miss_says_what_there_is_not(cli: Cli) -> None:
     ran = cli("apply", model, "--batch", "2", "-o", "out.onnx")
     assert (ran.status, ran.out) == (2, "")
     assert ran.err == (
-        "error: autoturbo.db: nothing matches: the database has no best schedule of batch 2; "
+        "error: autoturbo.db: no best schedule of tiny at batch 2 on stcp920 in float16; "
+        "there is one at batch 4; --nearest-batch adapts it, or "
         "--scheduler graphturbo takes the heuristic's schedule instead\n"
     )
     other = saved(cli, tiny([4, 8], doc_string="x"), "tiny.onnx")
@@ -110,13 +113,72 @@ def test_a_miss_says_what_there_is_not(cli: Cli) -> None:
     changed.graph.node[0].op_type = "Gemm"
     cli.write(other, changed.SerializeToString())
     ran = cli("apply", other, "-o", "out.onnx")
-    assert "has no best schedule of graph_hash '" in ran.err
+    assert "; there is one for other operators or shapes; " in ran.err
     assert not (cli.folder / "out.onnx").exists()
+
+
+def test_the_settings_of_the_nearest_batch_are_adapted(cli: Cli) -> None:
+    model = saved(cli, tiny([None, 8]))
+    runs = {batch: tuned(cli, model, "--batch", str(batch)) for batch in (4, 16)}
+    for batch, near in ((3, 4), (12, 16), (4, 4)):
+        words = ("apply", model, "--batch", str(batch), "--nearest-batch", "-o", f"{batch}.onnx")
+        ran = cli(*words)
+        assert ran.status == 0, ran.err
+        found = runs[near]
+        of = f"tiny @ stcp920, float16: run {found['run']}, trial {found['best_trial']}"
+        lines = ran.out.splitlines()
+        assert "verified  regions, memory" in lines
+        assert (cli.folder / f"{batch}.onnx").is_file()
+        line = cli("--json", *words, "--force").object
+        if batch == near:
+            assert lines[0] == of
+            assert "adapted" not in line
+            continue
+        assert lines[0].startswith(f"{of} at batch {near}, adapted to batch {batch}: ")
+        assert lines[0].endswith((" heuristic in the simulator", "graphturbo takes that one)"))
+        assert line["adapted"]["batch"] == near
+        assert line["adapted"]["latency_s"] > 0 < line["adapted"]["heuristic_s"]
+        _, *command = shlex.split(lines[-1].removeprefix("next").strip())
+        assert command == ["tune", model, "--target", "stcp920", "--batch", str(batch)]
+    ran = cli("apply", model, "--batch", "3", "--nearest-batch", "-o", "kernels.json")
+    assert (ran.status, (cli.folder / "kernels.json").is_file()) == (0, True)
+
+
+def test_only_a_batch_of_the_same_model_is_adapted(cli: Cli) -> None:
+    model = saved(cli, tiny([None, 8]))
+    tuned(cli, model, "--batch", "4")
+    changed = onnx.load(cli.folder / model)
+    changed.graph.node[0].op_type = "Gemm"
+    cli.write(model, changed.SerializeToString())
+    ran = cli("apply", model, "--batch", "2", "--nearest-batch", "-o", "out.onnx")
+    assert ran.status == 2
+    assert "; there is one at batch 4; that is of another model of this name; " in ran.err
+    other = ("--scheduler", "tvm")
+    assert cli("apply", model, *other, "--nearest-batch", "-o", "out.onnx").status == 2
+    ran = cli("apply", model, "--target", "zcu102-vta", "--nearest-batch", "-o", "out.onnx")
+    assert ran.status == 2
+    assert ran.err.startswith("error: --nearest-batch: 'zcu102-vta' is a machine of ")
+    assert not (cli.folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("latency", "base", "said"),
+    [
+        (1.2, 1.0, ": 20 % slower than the heuristic in the simulator (--scheduler graphturbo "),
+        (1.0, 1.2, ": 1.20x over the heuristic in the simulator"),
+        (1.0, None, "; the heuristic does not fit"),
+    ],
+)
+def test_how_adapted_settings_compare(latency: float, base: float | None, said: str) -> None:
+    adapted: AdaptedJson = {"batch": 4, "latency_s": latency, "heuristic_s": base}
+    chosen = ChosenSchedule("run", cast("Schedule", None), adapted=adapted)
+    assert how_adapted(chosen, 2).startswith(f", adapted to batch 2{said}")
+    assert how_adapted(chosen._replace(adapted=None), 2) == ""
 
 
 def test_a_schedule_that_fails_is_not_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(cli, tiny())
-    monkeypatch.setattr("autoturbo.verify.verify_schedule", faulty)
+    monkeypatch.setattr("autoturbo.verifier.verify_schedule", faulty)
     ran = cli("apply", model, "--scheduler", "tvm", "-o", "out.onnx", "-q")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
@@ -158,6 +220,6 @@ def test_from_python(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     applied = autoturbo.apply_schedule(schedule, model, "out.onnx")
     assert applied.instances == applied.passes * schedule.instances.count
     assert applied.file == Path("out.onnx")
-    monkeypatch.setattr("autoturbo.verify.verify_schedule", faulty)
+    monkeypatch.setattr("autoturbo.verifier.verify_schedule", faulty)
     with pytest.raises(autoturbo.errors.RefusedError, match="and 2 more"):
         autoturbo.apply_schedule(schedule, model, "out.onnx")

@@ -24,8 +24,8 @@ from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, targ
 from autoturbo.hardware.machine import machine_names
 from autoturbo.registry import SAMPLERS
 from autoturbo.report.units import macs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
 from tests.compiled_later import compiled_later
@@ -98,10 +98,7 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     onnx.save(model, cli.folder / "odd.onnx")
     text = cli("inspect", "odd.onnx").out
-    assert (
-        "4 opaque operators, each a kernel of its own: [red]a (com.acme.Foo), b (com.acme.Foo)"
-        in text
-    )
+    assert "4 operators run whole, not analysed: [red]a (com.acme.Foo), b (com.acme.Foo)" in text
     assert "and 1 more" in text
     opaque = cli("--json", "inspect", "odd.onnx").object["opaque"]
     assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
@@ -232,8 +229,10 @@ def test_failures_say_what_would_help() -> None:
 
 def test_models_by_name_and_by_file(cli: Cli) -> None:
     assert model_file("resnet18").name == "resnet18.onnx"
-    assert model_file("./resnet18") == Path("resnet18")
-    assert model_file("resnet18.onnx") == Path("resnet18.onnx")
+    for missing in ("./resnet18", "resnet18.onnx"):
+        with pytest.raises(ModelError, match="give its name, resnet18"):
+            model_file(missing)
+    assert model_file("other.onnx") == Path("other.onnx")
     (cli.folder / "resnet18").mkdir()
     assert model_file("resnet18") == Path("resnet18")
     with pytest.raises(ModelError, match="did you mean 'resnet50'"):

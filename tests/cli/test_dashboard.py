@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
+import hashlib
+import html
 import http.client
 import itertools
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -16,12 +21,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
-from autoturbo.commands.tuning import page_server
+from autoturbo.commands.tuning import page_server, runs_site
+from autoturbo.database import Database
+from autoturbo.errors import DatabaseError
+from autoturbo.report.runs import dashboard_part
 from tests.cli.command_line import Cli, cli_in
+from tests.processes import started
 from tests.report.browser import CHROMIUM, Page, browser
 
 
@@ -51,26 +59,11 @@ def port(cli: Cli, run: str) -> Iterator[int]:
 
 
 def wait_for(seen: Callable[[], bool]) -> None:
-    """Wait until something is seen; the page loads itself anew every two seconds."""
-    end = time.monotonic() + 30
+    """Wait until something is seen; pages are told of changes twice a second."""
+    end = time.monotonic() + 120
     while not seen():
         assert time.monotonic() < end
         time.sleep(0.1)
-
-
-def run_in(page: Page, script: str) -> Any:
-    """Return what an expression is; None while the page loads itself anew."""
-    try:
-        return page.run(script)
-    except AssertionError as error:
-        if "navigated" not in str(error):
-            raise
-        return None
-
-
-def text(page: Page) -> str:
-    """Return what the page shows; nothing while it loads itself anew and has no body yet."""
-    return str(run_in(page, "document.body?.innerText ?? ''"))
 
 
 def asked(port: int, path: str, host: str | None = None) -> tuple[int, str]:
@@ -80,18 +73,49 @@ def asked(port: int, path: str, host: str | None = None) -> tuple[int, str]:
     return answer.status, answer.read().decode()
 
 
-def test_it_shows_runs_and_reports_and_nothing_else(cli: Cli, run: str, port: int) -> None:
+def test_it_shows_runs_and_their_pages_and_nothing_else(cli: Cli, run: str, port: int) -> None:
     status, page = asked(port, "/")
-    assert (status, run in page, 'http-equiv="refresh"' in page) == (200, True, True)
-    assert "href" not in page
-    assert asked(port, f"/report/{run}")[0] == 404
+    assert (status, run in page) == (200, True)
+    assert f'href="/report/{run}"' in page
+    light = asked(port, f"/report/{run}")
+    assert (light[0], f'href="/report/{run}/whole"' in light[1]) == (200, True)
+    whole = asked(port, f"/report/{run}/whole")
+    assert (whole[0], "chart-timeline" in whole[1]) == (200, True)
+    assert not list(cli.folder.glob("runs/*/*.html"))  # looking on writes nothing
     assert cli("report", run).status == 0
-    assert f'href="/report/{run}"' in asked(port, "/")[1]
-    assert asked(port, f"/report/{run}")[1].startswith("<!DOCTYPE html>")
-    for path in ("/report/../autoturbo.db", "/report/%2e%2e", "/autoturbo.db", "/report/"):
+    assert "chart-timeline" in asked(port, f"/report/{run}")[1]
+    for path in (
+        *("/report/../autoturbo.db", "/report/%2e%2e", "/autoturbo.db", "/report/"),
+        *("/events", "/events/report/none", f"/report/{run}/whole/whole"),
+    ):
         assert asked(port, path)[0] == 404
-    assert asked(port, "/", f"evil.example:{port}")[0] == 403
+    for path in ("/", "/events/", f"/report/{run}"):
+        assert asked(port, path, f"evil.example:{port}")[0] == 403
     assert asked(port, "/", f"localhost:{port}")[0] == 200
+
+
+def test_its_scripts_alone_may_run_and_talk_to_it_alone(run: str, port: int) -> None:
+    for path in ("/", f"/report/{run}"):
+        page = asked(port, path)[1]
+        found = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+        assert found is not None
+        rules = dict(rule.split(" ", 1) for rule in html.unescape(found[1]).split("; "))
+        (code,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        assert rules["script-src"] == f"'sha256-{digest}'"
+        assert (rules["default-src"], rules["connect-src"]) == ("'none'", "'self'")
+
+
+def test_without_a_report_the_page_says_why(run: str) -> None:
+    with Database.open("autoturbo.db", create=False) as database:
+        info = database.run(run)
+        gone = dataclasses.replace(info, id="90ne", model_file="gone.onnx", refused=())
+        database.add_run(gone)
+        database.add_trials(
+            [dataclasses.replace(trial, run=gone.id) for trial in database.trials(run)]
+        )
+    page = (runs_site.RunsSite("autoturbo.db").page("/report/90ne/whole") or b"").decode()
+    assert "No whole report: gone.onnx" in page
 
 
 def test_a_port_that_is_taken_is_one_line(cli: Cli, port: int) -> None:
@@ -143,33 +167,50 @@ def test_half_requests_hold_few_threads_and_nobody_up(cli: Cli, run: str) -> Non
             for half in halves:
                 half.close()
         wait_for(lambda: threads_of(process.pid) <= before)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30)[1].splitlines() == ["ended"]
+        with events(port) as stream:  # a page in view does not hold its end up
+            assert stream.recv(8) == b"HTTP/1.0"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[1].splitlines() == ["ended"]
 
 
-class Slow(page_server._Page):
-    """Pages that are ready when the event says so."""
+class Slow:
+    """Pages that are ready when the event says so, and parts that change when asked for."""
 
-    asked: ClassVar[list[str]] = []
-    ready: ClassVar[threading.Event] = threading.Event()
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.ready = threading.Event()
+        self.trouble = ""
 
-    def _page(self, path: str) -> bytes:
+    def page(self, path: str) -> bytes:
         self.asked.append(path)
         self.ready.wait(30)
         return path.encode()
 
+    def part(self, path: str) -> str:
+        self.asked.append(path)
+        if self.trouble:
+            raise DatabaseError(self.trouble)
+        return f"{path}\n{len(self.asked)}"
+
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def site() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, site: Slow) -> Iterator[int]:
     """The port of a server in this process."""
     monkeypatch.setattr(page_server, "_REQUEST_S", 0.5)
     monkeypatch.setattr(page_server, "_CONNECTIONS", 3)
-    monkeypatch.setattr(Slow, "asked", [])
-    monkeypatch.setattr(Slow, "ready", threading.Event())
-    with page_server._Server(("127.0.0.1", 0), partial(Slow, "127.0.0.1", "none.db")) as made:
+    monkeypatch.setattr(page_server, "_STREAMS", 2)
+    monkeypatch.setattr(page_server, "_TICK_S", 0.05)
+    with page_server._Server(
+        ("127.0.0.1", 0), partial(page_server._Page, "127.0.0.1", site)
+    ) as made:
         threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True).start()
         yield made.server_port
-        Slow.ready.set()
+        site.ready.set()
         made.shutdown()
 
 
@@ -191,28 +232,162 @@ def has_ended(connection: socket.socket) -> bool:
     return False
 
 
-def test_requests_that_have_come_are_answered_and_more_are_told_to_wait(slow: int) -> None:
+def test_requests_that_have_come_are_answered_and_more_are_told_to_wait(
+    slow: int, site: Slow
+) -> None:
     with ThreadPoolExecutor(3) as pool:
         asking = [pool.submit(asked, slow, f"/{number}") for number in range(3)]
-        wait_for(lambda: len(Slow.asked) == 3)
+        wait_for(lambda: len(site.asked) == 3)
         assert asked(slow, "/more") == (503, "too many connections")
         time.sleep(1)  # a page may take longer than its request
-        Slow.ready.set()
+        site.ready.set()
         assert sorted(one.result() for one in asking) == [(200, f"/{n}") for n in range(3)]
     assert asked(slow, "/more") == (200, "/more")
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_a_browser_sees_a_run_begin(cli: Cli, run: str, port: int, tmp_path: Path) -> None:
+def events(port: int) -> socket.socket:
+    """A connection at which a page's events come."""
+    made = socket.create_connection(("127.0.0.1", port), 30)
+    made.sendall(f"GET /events/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    return made
+
+
+def test_a_stream_tells_every_change_and_gives_its_place_up_when_the_browser_leaves(
+    slow: int, site: Slow
+) -> None:
+    with events(slow) as first, events(slow) as second:
+        told = b""
+        while told.count(b"data: ") < 3:
+            told += first.recv(4096)
+        assert b"Content-Type: text/event-stream" in told
+        assert b'data: "/\\n' in told  # a line, whatever is in it
+        assert second.recv(16).startswith(b"HTTP/1.0 200")
+        assert asked(slow, "/events/")[0] == 503
+        site.ready.set()
+        wait_for(lambda: asked(slow, "/page") == (200, "/page"))  # streams leave room for pages
+        site.trouble = "gone"
+        while b'event: trouble\ndata: "gone"\n\n' not in told:
+            told += first.recv(4096)
+        site.trouble = ""
+    wait_for(lambda: has_begun(slow))
+
+
+def has_begun(port: int) -> bool:
+    with events(port) as one:
+        return one.recv(16).startswith(b"HTTP/1.0 200")
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Page]:
     with browser(tmp_path / "profile") as page:
         page.size(800, 600)
-        page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
-        wait_for(lambda: run in text(page))
-        across = "document.body ? document.documentElement.scrollWidth : 0"
-        for width, scheme in itertools.product((420, 800, 1280), ("light", "dark")):
-            page.prefer(scheme)
-            page.size(width, 600)
-            wait_for(lambda most=width: 0 < (run_in(page, across) or 0) <= most)  # type: ignore[misc]
-        more = cli("--json", "tune", "zfnet", "--batch", "1", "--trials", "2").object["run"]
-        wait_for(lambda: more in text(page))
+        yield page
+        assert page.complaints == []
+
+
+def text(page: Page) -> str:
+    """Return what the page shows."""
+    return str(page.run("document.body?.innerText ?? ''"))
+
+
+def visit(page: Page, address: str) -> None:
+    page.call("Page.navigate", url=address)
+    wait_for(lambda: page.run("document.readyState") == "complete" and "live" in text(page))
+
+
+def test_runs_that_end_stay_in_view_and_others_are_read_once(run: str) -> None:
+    with Database.open("autoturbo.db", create=False) as database:
+        info = database.run(run)
+        database.add_run(dataclasses.replace(info, id="60e5", state="running", handed_out=None))
+        watch = runs_site.Watch("autoturbo.db")
+        with database.holding("60e5"):
+            first = watch.runs()
+            assert [one.state for one in first] == ["done", "running"]
+            assert watch.ended() == frozenset()
+            assert dashboard_part(first, "autoturbo.db", watch.ended()).count('id="going-') == 1
+        time.sleep(runs_site._FRESH_S)
+        wait_for(lambda: watch.runs()[1].state == "killed")
+        assert watch.ended() == {"60e5"}
+        last = watch.runs()
+        assert last[0].course is first[0].course
+        time.sleep(2 * runs_site._FRESH_S)
+        assert watch.runs() is last
+    assert 'id="going-60e5"' in dashboard_part(last, "autoturbo.db", watch.ended())
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_a_browser_sees_a_run_go_on_without_loading_anew(
+    cli: Cli, run: str, port: int, tab: Page
+) -> None:
+    visit(tab, f"http://127.0.0.1:{port}/")
+    tab.run("window.marker = 'still here'")
+    tab.run("document.querySelectorAll('#runs th button')[1].click()")  # by model
+    tab.run(f"document.querySelector('#run-{run} a').focus()")
+    command = [sys.executable, "-m", "autoturbo", "--json", "tune", "zfnet", "--batch", "1"]
+    command += ["--trials", "400"]
+    with started(command, cwd=cli.folder) as tuning:
+        try:
+            card = "document.querySelector('.going .card')"
+            curve = f"{card}?.querySelector('path.best')?.getAttribute('d')"
+            wait_for(lambda: tab.run(curve))
+            seen, recorded = tab.run(f"[{curve}, {COUNTS}]")
+            wait_for(lambda: tab.run(curve) != seen)
+            wait_for(lambda: tab.run(COUNTS) > recorded)
+            models = (
+                "[...document.querySelectorAll('#runs tbody tr')].map(r => r.cells[1].innerText)"
+            )
+            assert tab.run(models) == ["alexnet", "zfnet"]  # as sorted: the newest is the last
+            assert tab.run("document.querySelector('#runs th[aria-sort]').innerText") == "model"
+            assert tab.run("window.marker") == "still here"
+            assert tab.run("document.activeElement.textContent.trim()") == run
+            across = "document.documentElement.scrollWidth"
+            for width, scheme in itertools.product((420, 800, 1280), ("light", "dark")):
+                tab.prefer(scheme)
+                tab.size(width, 600)
+                assert tab.run(across) <= width
+        finally:
+            tuning.terminate()
+            tuning.communicate()
+    wait_for(lambda: "interrupted" in text(tab))
+    name = tab.run(f"{card}.id").removeprefix("going-")
+    tab.run(f"{card}.querySelector('a').click()")
+    wait_for(lambda: tab.run("location.pathname") == f"/report/{name}")
+    wait_for(lambda: tab.run("document.querySelector('h1')?.innerText") == "zfnet on stcp920")
+    assert f"autoturbo resume {name}" in text(tab)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_a_page_that_nobody_sees_holds_no_stream_and_one_without_server_says_so(
+    run: str, tab: Page
+) -> None:
+    def turn(hidden: str) -> None:
+        tab.run(f"Object.defineProperty(document, 'hidden', {{get: () => {hidden},"
+                " configurable: true})")  # fmt: skip
+        tab.run("document.dispatchEvent(new Event('visibilitychange'))")
+
+    def free() -> int:
+        assert isinstance(server, page_server._Server)
+        return server.streams._value
+
+    with page_server.served("127.0.0.1", 0, "autoturbo.db") as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        visit(tab, f"http://127.0.0.1:{server.server_port}/")
+        assert free() == page_server._STREAMS - 1
+        turn("true")
+        wait_for(lambda: free() == page_server._STREAMS)
+        with Database.open("autoturbo.db", create=False) as database:
+            database.add_run(dataclasses.replace(database.run(run), id="60e5", handed_out=None))
+        time.sleep(2 * page_server._TICK_S)
+        assert "60e5" not in text(tab)
+        turn("false")
+        wait_for(lambda: "60e5" in text(tab))
+        server.shutdown()
+    wait_for(lambda: "no answer from the dashboard" in text(tab))
+    assert run in text(tab)  # what was told last is still there
+    tab.complaints.clear()  # of the connection that is refused
+
+
+COUNTS = "Number(document.querySelector('.going [role=progressbar]').getAttribute('aria-valuenow'))"
+"""Trials recorded of the run that goes on, as the page says."""

@@ -15,6 +15,7 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.commands.upkeep.dataset import space_draws
 from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
+from autoturbo.extras import how_to_install
 from autoturbo.hardware import load_target, preset_names
 from tests.cli.command_line import Cli, cli_in
 
@@ -119,8 +120,8 @@ def test_without_pyarrow(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ran = cli(*arguments)
         assert ran.status == 2
         assert ran.err == (
-            "error: data sets are Parquet files, which need pyarrow;"
-            " pip install 'autoturbo[parquet]'\n"
+            "error: data sets are Parquet files, which need pyarrow, which is not installed;"
+            f" {how_to_install('parquet')}\n"
         )
 
 

@@ -181,7 +181,38 @@ def test_the_best_is_found_by_every_part_of_its_key(here: Cli) -> None:
     ]
     assert here("--json", "db", "best", *flags).object["best"] == [best]
     ran = here("db", "best", "--scheduler-version", "0", "--explain-miss")
-    assert ran.out.endswith(": the database has no best schedule of scheduler_version '0'\n")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "error: autoturbo.db: no best schedule by version 0; "
+        f"there is one by version {best['scheduler_version']}\n"
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--explain-miss",), ("-o", "a.json"), ("-q",), ("--json",)])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--model", "nobody"], "of nobody; there is one of tiny"),
+        (["--model", "tiny", "--batch", "7"], "of tiny at batch 7; there is one at batch 4"),
+        (
+            ["--model", "tiny", "--target", "goya"],
+            "of tiny on goya; there is one on stcp920",
+        ),
+        (
+            ["--model", "tiny.onnx", "--dtype", "int8"],
+            "of tiny at batch 4 in int8; there is one in float16",
+        ),
+    ],
+)
+def test_nothing_that_matches_is_one_status_and_one_sentence(
+    here: Cli, flags: list[str], said: str, more: tuple[str, ...]
+) -> None:
+    ran = here("db", "best", *flags, *more)
+    assert (ran.status, ran.err) == (1, f"error: autoturbo.db: no best schedule {said}\n")
+    assert not (here.folder / "a.json").exists()
+    if "--json" in more:
+        found = ran.object
+        assert (found["best"], found["miss"]) == ([], f"no best schedule {said}")
 
 
 def test_the_schedule_is_written_for_other_compilers(here: Cli) -> None:

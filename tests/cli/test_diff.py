@@ -12,8 +12,8 @@ import pytest
 
 from autoturbo.report.units import duration, ratio
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
 from tests.cli.command_line import Cli, cli_in
 
 MODEL = "alexnet"

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
+from unittest.mock import ANY
 
 import pytest
 
-from autoturbo.commands.registry import build_parser
+from autoturbo.commands.registry import COMMANDS as KNOWN
+from autoturbo.commands.registry import GROUPS, build_parser
+from autoturbo.config import Group
 from autoturbo.version import __version__
 from tests.cli.command_line import Cli, cli_in
 
@@ -53,19 +58,29 @@ def _below(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> list[tupl
 COMMANDS = command_lines()
 
 
-def test_the_commands_of_the_documentation() -> None:
-    assert [" ".join(names) for names in COMMANDS[1:]] == [
-        *["tune", "resume", "bench", "runs", "show", "inspect", "space", "simulate", "compare"],
-        *["sweep", "explain", "diff", "replay", "report", "dashboard", "trace"],
-        *["verify", "apply"],
-        *["targets", "targets list", "targets show", "targets validate"],
-        *["targets schema", "targets scaffold", "targets calibrate"],
-        *["db", "db list", "db best", "db stats", "db export", "db import", "db merge"],
-        *["db check", "db schema"],
-        *["dataset", "dataset collect", "dataset stats"],
-        *["cost-model", "cost-model train", "cost-model evaluate", "cost-model list"],
-        *["doctor", "schema", "completion"],
+def titled(text: str) -> dict[str, list[str]]:
+    """What a help has under each of its titles: the first word of each line that is not wrapped."""
+    blocks = re.findall(r"^(\w[^\n]*):\n((?:  +[^\n]+\n)+)", text, re.MULTILINE)
+    return {title: re.findall(r"^  ([\w-]+)", lines, re.MULTILINE) for title, lines in blocks}
+
+
+def test_every_command_stands_under_one_title(cli: Cli) -> None:
+    found = titled(cli("--help").out)
+    rest = {"options": ["-h"], "example": ["autoturbo"], "global options": ANY}
+    assert found == {**dict.fromkeys(GROUPS, ANY), **rest}
+    assert [name for title in GROUPS for name in found[title]] == list(KNOWN)
+
+
+def test_every_flag_of_tune_stands_under_a_title_that_tells_its_use(cli: Cli) -> None:
+    found = titled(cli("tune", "--help").out)
+    assert found["options"] == ["-h"]
+    known = set(get_args(Group))
+    assert [title for title in found if title in known] == [
+        title for title in get_args(Group) if title in found
     ]
+    assert {"--batch", "--shape"} <= {*found["model"]}
+    assert {"--trials", "--effort"} <= {*found["how long"]}
+    assert {"--jobs", "--ray"} <= {*found["where it is measured"]}
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)

@@ -63,7 +63,7 @@ def test_tune_and_resume_in_python() -> None:
     target = autoturbo.load_target("stcp920")
     first = autoturbo.tune(model, target, trials=1, seed=3, database="autoturbo.db")
     again = autoturbo.resume(first.run[:8], trials=3)
-    assert (again.run, again.trials, again.seed) == (first.run, 3, 3)
+    assert (again.run, again.measured, again.seed) == (first.run, 3, 3)
     whole = autoturbo.tune(model, target, trials=3, seed=3, database="other.db")
     assert again.best.measurement == whole.best.measurement
     again.best.schedule.save("best.json")
@@ -86,4 +86,4 @@ def test_results_hold_what_the_documentation_says() -> None:
     assert isinstance(best, autoturbo.Measurement)
     assert isinstance(result.best.knobs, autoturbo.Knobs)
     assert best.latency == pytest.approx(result.study.best_value)
-    assert result.trials == 2 <= len(result.study.trials) == result.settings
+    assert result.measured == 2 <= len(result.study.trials) == result.settings

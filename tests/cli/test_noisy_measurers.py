@@ -42,6 +42,23 @@ def test_a_gain_has_its_interval(cli: Cli) -> None:
     assert (more["trials"], more["confidence"]["demonstrated"]) == (20, True)
 
 
+def test_apply_names_the_board_whose_schedule_there_is(cli: Cli) -> None:
+    words = ("alexnet", "--batch", "1")
+    assert cli("tune", *words, "--measurer", "noisy", "--trials", "4", "-q").status == 0
+    ran = cli("apply", *words, "-o", "out.onnx")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == (
+        "error: autoturbo.db: no best schedule of alexnet at batch 1 on stcp920 in float16; there "
+        "is one measured by noisy; add --measurer noisy, or --scheduler graphturbo takes the "
+        "heuristic's schedule instead\n"
+    )
+    assert cli("apply", *words, "--measurer", "noisy", "-o", "out.onnx").status == 0
+    other = cli("apply", *words, "--measurer", "alike", "-o", "out.onnx")
+    assert "; there is one measured by noisy; add --measurer noisy, or " in other.err
+    batch = cli("apply", "alexnet", "--batch", "2", "--measurer", "noisy", "-o", "out.onnx")
+    assert "; there is one at batch 1; --nearest-batch adapts it, or " in batch.err
+
+
 def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
     words = ("tune", "alexnet", "--batch", "1", "--measurer", "alike", "--trials", "16")
     ran = cli(*words)

@@ -275,7 +275,7 @@ def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
 
-    monkeypatch.setattr("autoturbo.verify.verify_schedule", pressed)
+    monkeypatch.setattr("autoturbo.verifier.verify_schedule", pressed)
     ran = cli(*TUNE, "--trials", "1", "-q", "--db", "a b.db")
     (run,) = cli("--json", "--db", "a b.db", "runs").object["runs"]
     assert (ran.status, run["state"], run["trials"]) == (130, "interrupted", 1)

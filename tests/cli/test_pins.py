@@ -94,3 +94,8 @@ def test_a_pin_that_makes_no_sense_is_one_line(
     ran = cli("tune", model, "-q", "--trials", "2", *flags)
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert message in ran.err
+
+
+def test_a_search_that_ends_before_anything_has_the_pins_says_so(cli: Cli, model: str) -> None:
+    ran = cli("tune", model, "--trials", "1", "--fix", "tile_subdivision=2")
+    assert (ran.status, "no trial so far has what is pinned" in ran.err) == (1, True)

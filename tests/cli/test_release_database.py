@@ -12,7 +12,7 @@ import pytest
 
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from autoturbo.tuning.keys import scheduler_version
 from tests.cli.command_line import Cli, cli_in
 

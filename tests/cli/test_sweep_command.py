@@ -21,20 +21,39 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_a_sweep_and_its_files(cli: Cli) -> None:
-    ran = cli("sweep", *MODEL, *VARY, "-o", "s.csv", "-o", "s.svg", "--save-targets", "grid")
+    ran = cli(
+        "sweep",
+        *MODEL,
+        *VARY,
+        "-o",
+        "s.csv",
+        "-o",
+        "s.svg",
+        "-o",
+        "s.html",
+        "--save-targets",
+        "grid",
+    )
     assert ran.status == 0, ran.err  # a slow machine tells how far it is
     lines = ran.out.splitlines()
     assert lines[0] == (
         "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0 "
-        "(simulated; never compared with silicon)"
+        "(simulated; this chip was never calibrated)"
     )
     assert lines[1].startswith("time: about ")
     assert [line.split()[:2] for line in lines[2:4]] == [["lb.", "vs"], ["capacity_kib", "latency"]]
-    assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]
+    assert lines[-3:] == ["wrote s.csv", "wrote s.svg", "wrote s.html"]
     assert len(Path("s.csv").read_text().splitlines()) == 3
+    assert "local buffer per core, KiB" in Path("s.html").read_text()
     assert Path("s.svg").read_text().endswith("</svg>\n")
     files = sorted(Path("grid").iterdir())
     assert [load_target(file).lb.capacity for file in files] == [1024 * 1024, 512 * 1024]
+
+    priced = cli("sweep", *MODEL, *VARY, "--cost", "lb.capacity_kib=0.5", "-o", "s.csv")
+    assert "cost: 0.5 * lb.capacity_kib" in priced.out.splitlines()
+    assert ",cost,front," in Path("s.csv").read_text().splitlines()[0]
+
+    assert "time: about 0:00" in priced.out.splitlines()  # every point is known
 
     again = cli("--json", "sweep", *MODEL, *VARY).object
     assert again["vary"] == {"lb.capacity_kib": [512, 1024]}
@@ -70,10 +89,14 @@ def test_plug_ins_measure_settings_of_neighbours_too(
         ([], "--vary: nothing is varied; write "),
         (["--vary", "lb.capacity_kb=1"], "lb.capacity_kb: unknown field; did you mean 'capac"),
         (
-            [*VARY, "-o", "s.html"],
-            "-o: s.html is neither a table nor a plot; end its name in one of .csv, .svg, ",
+            [*VARY, "-o", "s.txt"],
+            "-o: s.txt is no table, page or plot; end its name in one of .csv, .html, .svg, ",
         ),
         ([*VARY, "-o", "no/s.csv"], "no/s.csv: "),
+        (
+            [*VARY, "--cost", "lb.capacity_kb=1"],
+            "--cost: 'lb.capacity_kb' is not a number of the target; did you mean 'lb.capacity_kib",
+        ),
         ([*VARY, "--effort", "quik"], "--effort: 'quik' is not known; did you mean 'quick'?"),
     ],
 )

@@ -34,9 +34,9 @@ USAGE_ERRORS = [
     (
         "xyz",
         (
-            "unknown command 'autoturbo xyz'; one of tune, resume, bench, runs, show, inspect,"
-            " space, simulate, compare, sweep, explain, diff, replay, report, dashboard, trace,"
-            " verify, apply, targets, db, dataset, cost-model, doctor, schema, completion"
+            "unknown command 'autoturbo xyz'; one of tune, resume, sweep, bench, runs, show,"
+            " explain, report, dashboard, trace, diff, replay, verify, apply, inspect, space,"
+            " simulate, compare, targets, db, dataset, cost-model, doctor, completion, schema"
         ),
     ),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),

@@ -10,9 +10,10 @@ import pytest
 
 from autoturbo.commands import scheduling
 from autoturbo.database import Database
+from autoturbo.extras import how_to_install
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify import VERIFIER_VERSION
-from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from autoturbo.verifier import VERIFIER_VERSION
+from autoturbo.verifier.findings import Check, Finding, Numbers, Verification
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 
@@ -39,12 +40,12 @@ def faulty(monkeypatch: pytest.MonkeyPatch, *bad: str) -> None:
         wrong = not bad or schedule.text in bad
         return Verification((), (RACE,) if wrong else ())
 
-    monkeypatch.setattr("autoturbo.verify.verify_schedule", verify)
+    monkeypatch.setattr("autoturbo.verifier.verify_schedule", verify)
 
 
 def running(monkeypatch: pytest.MonkeyPatch, numbers: Numbers) -> None:
     """What running a schedule gives."""
-    monkeypatch.setattr("autoturbo.verify.apart.check_numbers_apart", lambda *_, **__: numbers)
+    monkeypatch.setattr("autoturbo.verifier.apart.check_numbers_apart", lambda *_, **__: numbers)
 
 
 def verified(cli: Cli) -> tuple[str, ...]:
@@ -145,7 +146,7 @@ def test_numbers_that_cannot_be_checked_are_named_and_the_status_is_1(
 
 def test_numbers_asked_for_without_onnx_runtime(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "find_spec", lambda _: None)
-    hint = "install it with: pip install 'autoturbo[verify]'"
+    hint = how_to_install("verify")
     for flag, command in (("--numbers", "verify"), ("--verify", "tune")):
         ran = cli(command, MODEL, flag)
         assert (ran.status, ran.out) == (2, "")
@@ -167,7 +168,7 @@ def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
 def test_onnx_runtime_may_die_and_verify_says_of_what(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autoturbo.verify.apart._CHILD", "import os; os.abort()")
+    monkeypatch.setattr("autoturbo.verifier.apart._CHILD", "import os; os.abort()")
     ran = cli("--json", "verify", saved(cli, tiny()))
     assert (ran.status, ran.object["memory"], ran.object["numbers"]) == (1, "ok", "skipped")
     reason = "the process that ran ONNX Runtime ended with SIGABRT"
@@ -262,7 +263,7 @@ def test_tune_verify_that_could_not_run_it_ends_with_1(
     def verify(_: Schedule, *, numbers: bool = True, **__: object) -> Verification:
         return Verification((), (), skipped if numbers else None)
 
-    monkeypatch.setattr("autoturbo.verify.verify_schedule", verify)
+    monkeypatch.setattr("autoturbo.verifier.verify_schedule", verify)
     ran = cli("--json", "tune", MODEL, "--batch", "1", "--trials", "1", "--verify")
     assert ran.status == 1
     assert ran.object["verified"] == ["regions", "memory"]

@@ -25,10 +25,10 @@ from autoturbo.search.encoding import START
 from autoturbo.search.group_screening import changes_of
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate import plan
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.plan import COLUMNS, KernelStatistics
+from autoturbo.simulator import plan
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.plan import COLUMNS, KernelStatistics
 from tests.cost_models.test_evaluate import table
 
 CANDIDATES = 24

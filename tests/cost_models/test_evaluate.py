@@ -22,7 +22,7 @@ from autoturbo.cost_models.pretrained import (
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, UsageError
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 SETTINGS, KERNELS = 24, 5
 

@@ -23,7 +23,7 @@ from autoturbo.cost_models.features import (
 from autoturbo.hardware import load_target, preset_names
 from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.knobs import UNLIMITED, Knobs, SubGraphKnobs, model_knobs, subgraph_knobs
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 FLOATS = st.floats(-1e15, 1e15)
 
@@ -83,7 +83,7 @@ def test_rows_are_columns_side_by_side() -> None:
     knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
     own = override_rows(Knobs(), {1: SubGraphKnobs("a", factor=4)}, 3)
     rows = kernel_rows(np.ones((3, 2)), own, knobs, target)
-    alone, neighbours = own[:, :-1], own[:, -1:]  # what only neighbours show comes apart
+    alone, neighbours = own[:, :-2], own[:, -2:]  # what a kernel does not show comes apart
     figures = np.tile(knobs, (3, 1)), np.tile(target, (3, 1))
     each = [alone, squash(np.ones((3, 2))), neighbours, *figures]
     assert rows.tolist() == np.concatenate(each, axis=1).tolist()
@@ -96,7 +96,7 @@ def test_rows_of_the_evaluators_statistics_begin_with_the_portable_columns() -> 
     statistics = np.full((3, len(COLUMNS)), 2.0)
     rows = kernel_rows(statistics, own, knobs, target)
     assert len(set(PORTABLE)) == len(PORTABLE)
-    assert rows.shape == (3, len(PORTABLE) + len(COLUMNS) + 1 + len(knobs) + len(target))
+    assert rows.shape == (3, len(PORTABLE) + len(COLUMNS) + 2 + len(knobs) + len(target))
     assert (rows[:, : len(PORTABLE)] == portable_rows(statistics, own)).all()
 
 

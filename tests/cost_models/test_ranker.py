@@ -18,10 +18,10 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.simulate.contract import PlanStatistics
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
-from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.simulator.contract import PlanStatistics
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.plan import KernelStatistics
 
 TARGET = np.zeros(3, np.float32)
 

@@ -9,7 +9,7 @@ import pytest
 
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
 from autoturbo.schedule.knobs import UNLIMITED
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulator.plan import COLUMNS
 
 MIB = float(1 << 20)
 

@@ -21,8 +21,8 @@ from autoturbo.database import (
     Verified,
 )
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, model_knobs
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
-from autoturbo.verify.findings import Check
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement
+from autoturbo.verifier.findings import Check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autoturbo.database import Counts, Database, RunInfo, record_schema
 from autoturbo.database.formats import encode, rank
 from autoturbo.errors import DatabaseError
-from autoturbo.simulate.measurement import VERSION
+from autoturbo.simulator.measurement import VERSION
 from tests.database import database_samples as samples
 
 if TYPE_CHECKING:

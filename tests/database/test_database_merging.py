@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from autoturbo.database import Counts, Database, HandedOut
 from autoturbo.database.formats import encode, merge
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
+from autoturbo.extras import how_to_install
 from tests.database import database_samples as samples
 
 FORMS = (".jsonl", ".parquet", ".db")
@@ -246,9 +248,7 @@ def test_without_pyarrow_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with (
         samples.filled(tmp_path / "at.db") as database,
-        pytest.raises(
-            autoturbo.errors.UsageError, match=r"need pyarrow; pip install 'autoturbo\[parquet\]'"
-        ),
+        pytest.raises(autoturbo.errors.UsageError, match=re.escape(how_to_install("parquet"))),
     ):
         database.export(tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()

@@ -21,7 +21,7 @@ from autoturbo.database import (
 )
 from autoturbo.database.formats import KINDS, decode, encode, parse_line, record_type
 from autoturbo.errors import DatabaseError, Location, MeasurerError
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.database import database_samples as samples
 
 HERE = Location("export.jsonl", 3)

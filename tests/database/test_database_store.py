@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoturbo.database import DATABASE_SCHEMA, Counts, Database, PairKey, RunInfo, TrialRecord
+from autoturbo.database import (
+    DATABASE_SCHEMA,
+    BestFilter,
+    Counts,
+    Database,
+    PairKey,
+    RunInfo,
+    TrialRecord,
+)
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
 from tests.database import database_samples as samples
@@ -178,6 +186,9 @@ def test_trials_come_by_number(database: Database) -> None:
     database.add_trials(given_trials[3:])
     database.add_trials(given_trials[:3])
     assert database.trials("aa00") == tuple(given_trials)
+    assert database.trials("aa00", [4, 1, 9]) == (given_trials[1], given_trials[4])
+    assert database.trials("aa00", []) == ()
+    assert database.latencies("aa00") == tuple((n, 0.01 if n % 2 else None) for n in range(6))
 
 
 def test_no_trials_are_no_trouble(database: Database) -> None:
@@ -318,23 +329,74 @@ def test_a_filter_that_there_is_not(database: Database) -> None:
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ({"model": "r50", "target": "goya", "dtype": "int8"}, "all that together"),
         (
-            {"model": "r50", "target": "goya", "scheduler_version": "2", "batch": 1},
-            "scheduler_version '2', batch 1",
+            {"model": "r50", "target": "goya", "dtype": "int8"},
+            "of r50 on goya in int8; there is one in fp16 or on stcp920",
         ),
-        ({"model": "alexnet", "target": None}, "model 'alexnet'"),
+        (
+            {"model": "r50", "target": "stcp920", "dtype": "int8", "batch": 4},
+            "of r50 at batch 4 on stcp920 in int8; there is one at batch 8",
+        ),
+        (
+            {"model": "r50", "target": "goya", "scheduler_version": "2", "batch": 64},
+            "of r50 at batch 64 on goya by version 2; there is one by version 1",
+        ),
+        ({"model": "bort", "target": None}, "of bort; there is one of bert"),
+        ({"model": "alexnet"}, "of alexnet; there is one of bert or r50"),
+        (
+            {"graph_hash": "0123456789abcdef" * 4},
+            "of graph 0123456789ab; there is one of bert or r50",
+        ),
     ],
 )
 def test_why_nothing_matched(database: Database, filters: Any, expected: str) -> None:
     several(database)
-    said = f"nothing matches: the database has no best schedule of {expected}"
-    assert database.explain_miss(**filters) == said
+    assert database.explain_miss(**filters).text == f"no best schedule {expected}"
+
+
+def test_a_miss_by_hashes_is_told_by_names(database: Database) -> None:
+    several(database)
+    named = BestFilter(model="r50", target="goya", batch=4)
+    miss = database.explain_miss(named, graph_hash="at-4", target_hash="t-goya", dtype="fp16")
+    batch = samples.best().batch
+    assert miss.text == f"no best schedule of r50 at batch 4 on goya; there is one at batch {batch}"
+    assert (miss.batches, miss.measurers) == ((batch,), ())
+    named["batch"] = batch
+    other = database.explain_miss(named, graph_hash="changed", target_hash="t-goya")
+    assert other.text.endswith("; there is one for other operators or shapes")
+    moved = database.explain_miss(named, graph_hash="g-r50", target_hash="new")
+    assert moved.text.endswith(" one for another description of that target or on stcp920")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected", "measurers"),
+    [
+        ("1+board@2", "measured by board", ("board",)),
+        ("1+board", "measured by board", ("board",)),
+        ("1+evaluator", "of another evaluator", ()),
+        ("1+pinned-00", "with settings that people fixed", ()),
+        ("0+board@2", "by version 0+board@2", ()),
+    ],
+)
+def test_a_miss_names_who_measured(
+    database: Database, version: str, expected: str, measurers: tuple[str, ...]
+) -> None:
+    key = PairKey("g", "t", "fp16", version)
+    database.put_best(samples.best(key=key, model="r50"))
+    miss = database.explain_miss({"model": "r50"}, graph_hash="g", scheduler_version="1")
+    assert miss == (f"no best schedule of r50; there is one {expected}", (), measurers)
+
+
+def test_a_miss_of_a_board_names_the_simulator(database: Database) -> None:
+    database.put_best(samples.best(key=PairKey("g", "t", "fp16", "1"), model="r50"))
+    miss = database.explain_miss({"model": "r50"}, graph_hash="g", scheduler_version="1+board@2")
+    said = "no best schedule of r50; there is one that is simulated"
+    assert miss == (said, (), ("simulator",))
 
 
 def test_a_miss_in_an_empty_database(database: Database) -> None:
     expected = "the database holds no best schedule yet; 'autoturbo tune' finds one"
-    assert database.explain_miss(model="r50") == expected
+    assert database.explain_miss(model="r50").text == expected
 
 
 def test_odd_names_are_found_again(database: Database) -> None:

@@ -21,9 +21,9 @@ from autoturbo.datasets.measurements import (
 )
 from autoturbo.datasets.measurements.card import readme
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Simulator
-from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.simulate.measurers import measurement_of
+from autoturbo.simulator.evaluator import Simulator
+from autoturbo.simulator.measurement import Measurement, Outcome
+from autoturbo.simulator.measurers import measurement_of
 from tests.datasets.measurement_samples import collection
 
 SLOWER = 1.3

@@ -23,6 +23,7 @@ from autoturbo.datasets.measurements import (
 from autoturbo.datasets.measurements import shards as shard_files
 from autoturbo.datasets.measurements.collect import begin, make_shard
 from autoturbo.errors import ExecutorError, InputError, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from tests.datasets.measurement_samples import (
@@ -215,7 +216,8 @@ def test_without_pyarrow_it_says_what_to_install(
     with pytest.raises(UsageError) as caught:
         collect(collection(models), tmp_path)
     assert str(caught.value) == (
-        "data sets are Parquet files, which need pyarrow; pip install 'autoturbo[parquet]'"
+        "data sets are Parquet files, which need pyarrow, which is not installed;"
+        f" {how_to_install('parquet')}"
     )
     with pytest.raises(UsageError, match="need pyarrow"):
         load_measurements(tmp_path)

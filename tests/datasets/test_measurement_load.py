@@ -19,8 +19,8 @@ from autoturbo.datasets.measurements.shards import MEASURES, VERSIONS
 from autoturbo.errors import InputError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import AUTO
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure
 from tests.datasets.measurement_samples import collection, content, two_targets
 
 pytest.importorskip("pyarrow")

@@ -17,7 +17,7 @@ from autoturbo.datasets.measurements.sampling import (
     Sample,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from tests.datasets.measurement_samples import CHOICES, FewDraws
 
 POINTS = 3 ** len(CHOICES)

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, UsageError
 from autoturbo.graph.source import SEED_KEY
-from autoturbo.verify import weight_values
-from autoturbo.verify.random_values import random_inputs
+from autoturbo.verifier import weight_values
+from autoturbo.verifier.random_values import random_inputs
 from tests.tiers import tiered
 
 if TYPE_CHECKING:

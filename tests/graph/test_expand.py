@@ -24,8 +24,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph, tensor_bytes
 from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import COLUMNS, COUNT, DEPTH, ROWS, axis_roles
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.verify.execution import plain_model
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.verifier.execution import plain_model
 from tests.tiers import tiered
 
 MS = "com.microsoft"
@@ -714,7 +714,7 @@ def test_a_long_loop_counts_its_first_trip_as_often_as_it_goes(tmp_path: Path) -
         "100000 trips of 3 nodes are not written out: counted as the first trip 100000 times"
     )
     assert opaque_sentence(model_facts(long)) == (
-        f"1 opaque operator, a kernel of its own: {loop.name} (Loop); {loop.name}: {loop.opaque}"
+        f"1 operator runs whole, not analysed: {loop.name} (Loop); {loop.name}: {loop.opaque}"
     )
     assert long.uncounted is None
     assert long.macs == 1000 * short.macs == 100_000 * 2 * 4 * 4

@@ -19,9 +19,9 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.bound import lower_bound, weight_bytes
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.bound import lower_bound, weight_bytes
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 SIDE, READERS = 64, 12
 WHOLE = SIDE * SIDE

@@ -15,7 +15,8 @@ from onnx import helper
 import autoturbo
 from autoturbo.database import Database
 from autoturbo.database.formats import canonical
-from autoturbo.errors import ScheduleFileError, UsageError
+from autoturbo.errors import ScheduleFileError, TargetError, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.host import compare, tuning
 from autoturbo.host.compare import Stopwatch
 from autoturbo.host.cpu import this_cpu
@@ -241,22 +242,27 @@ def test_tuning_from_python(faked: Cli) -> None:
     found = autoturbo.tune(graph, "host", trials=6, seed=3)
     result: Any = found
     assert (found.target, found.model, found.state) == ("host", "residual", "done")
-    assert found.trials == len(found.history)
-    assert found.history[found.best.trial].knobs == found.best.knobs
+    assert found.measured == len(found.trials)
+    assert found.trials[found.best.trial].knobs == found.best.knobs
     assert result.comparison.made
     assert set(found.outcomes()) >= {WHOLE, "best"}
     assert "handed out" in found.view().text()
     assert "<table" in found._repr_html_()
+    assert "<svg" in found._repr_html_()
+    assert "times as fast as the whole batch" in found.plot("convergence").svg()
+    assert "whole batch" in found.plot("speed").svg()
+    with pytest.raises(UsageError, match="no plot 'timeline' of this; one of convergence, speed"):
+        found.plot("timeline")
     assert found.schedule_file.is_file()
     assert not (faked.folder / "autoturbo.db").exists()
-    kept = autoturbo.tune(graph, "host", trials=2, database="runs.db", model_file="residual.onnx")
+    kept = autoturbo.tune("residual.onnx", "host", trials=2, database="runs.db")
     again = autoturbo.resume(kept.run, trials=4, database="runs.db")
     assert again.run == kept.run
-    assert again.history[: kept.trials] == kept.history
+    assert again.trials[: kept.measured] == kept.trials
     with pytest.raises(UsageError, match="means nothing for --target host"):
         autoturbo.tune(graph, "host", sampler="tpe")
-    with pytest.raises(UsageError, match="'cpu' is not a target"):
-        autoturbo.tune(graph, "cpu")  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="cpu"):
+        autoturbo.tune(graph, "cpu")
 
 
 def test_the_list_of_targets_and_the_help_name_this_computer(cli: Cli) -> None:
@@ -339,7 +345,7 @@ def test_without_the_runtime_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     ran = cli(*TUNE)
     assert ran.status == 1
-    assert "pip install 'autoturbo[verify]'" in ran.err
+    assert how_to_install("verify") in ran.err
 
 
 def test_the_processor_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

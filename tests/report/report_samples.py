@@ -13,12 +13,12 @@ from chains import chain
 from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.report.facts import Facts, Measured, gather
+from autoturbo.report.facts import Facts, Measured, gap_shares, gather
 from autoturbo.report.search import _judged
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, workload
 
@@ -90,14 +90,26 @@ def measured(split: str = "auto", *, batch: int = 4, passes: int = 1) -> Measure
 
 
 @functools.cache
+def fetching() -> Measured:
+    """A schedule that fetches weights while the kernels before theirs run."""
+    evaluator = Evaluator(workload("squeezenet1_1", 4), STCP920, "float16")
+    schedule = evaluator.schedule(Knobs(fetch_ahead=16, max_layers=4))
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    return Measured.of(schedule, outcome)
+
+
+@functools.cache
 def deep_facts() -> Facts:
-    """A network of 400 layers by the published schedule, with the search of the small run."""
+    """A network of 400 layers, a kernel each, with the search of the small run."""
     evaluator = Evaluator(chain(400, 4), STCP920, "float16")
-    schedule = evaluator.schedule(Knobs())
+    schedule = evaluator.schedule(Knobs(max_layers=1))
     outcome = evaluator.measure(schedule)
     assert isinstance(outcome, Measurement)
     best = Measured.of(schedule, outcome)
-    return dataclasses.replace(small_facts(), best=best, default=None, others={})
+    return dataclasses.replace(
+        small_facts(), best=best, default=None, others={}, gap=gap_shares(schedule)
+    )
 
 
 def long_facts(count: int) -> Facts:

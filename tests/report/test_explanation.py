@@ -33,9 +33,9 @@ from autoturbo.report.explanation import (
 )
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.shares import Shares, schedule_shares
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.breakdown.shares import Shares, schedule_shares
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import STCP920, Net
 
 
@@ -160,6 +160,7 @@ def test_alike_sub_graphs_are_one_spot() -> None:
     assert {bottleneck.part for bottleneck in bottlenecks} == {"layer", "between"}
     (bottleneck,) = (bottleneck for bottleneck in bottlenecks if bottleneck.part == "layer")
     assert bottleneck.layers == bottleneck.anchors == ("conv0", "conv1", "conv2", "conv3")
+    assert bottleneck.label == "4 x Conv 3x3 32->32, 16x16 (conv0, ...)"
     remedy = Trials(schedule, 1.0).knob(bottleneck.anchors, "prefetch_depth", 1)
     assert remedy.text == "prefetch_depth=1 of conv0 and 3 alike"
 
@@ -183,15 +184,22 @@ def test_json_says_the_same(bounds: Bounds) -> None:
     assert [k["layer"] for k in value["subgraphs"]] == [s.layer for s in bounds.shares.subgraphs]
     for kernel in value["kernels"]:
         assert sum(kernel["shares_s"].values()) == pytest.approx(kernel["seconds"])
-    assert len(value["layers"]) == len(bounds.names)
+    assert len(value["layers"]) == len(bounds.labels)
     assert len(value["bottlenecks"]) == len(bounds.advice)
     assert all(bottleneck["remedies"] for bottleneck in value["bottlenecks"])
 
 
 def test_tables_show_every_spot_and_the_heaviest_layers(bounds: Bounds) -> None:
     assert time_sentence(bounds).count("%") >= 2
-    assert subgraph_table(bounds, everything=True).row_count == len(bounds.shares.subgraphs)
-    assert layer_table(bounds, everything=False).row_count == min(10, len(bounds.names))
+    told = [member for line in bounds.subgraphs for member in line.members]
+    assert sorted(told) == [one.subgraph for one in bounds.shares.subgraphs]
+    assert subgraph_table(bounds, everything=True).row_count == len(bounds.subgraphs)
+    assert layer_table(bounds, everything=False).row_count == min(10, len(bounds.layers))
+    for lines, parts in ((bounds.subgraphs, bounds.shares.subgraphs),
+                         (bounds.layers, bounds.shares.layers)):  # fmt: skip
+        seconds = [line.seconds for line in lines]
+        assert seconds == sorted(seconds, reverse=True)
+        assert sum(seconds) == pytest.approx(sum(part.seconds for part in parts))
     assert bottleneck_table(bounds).row_count >= 2 * len(bounds.advice)
 
 
@@ -201,6 +209,16 @@ def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
     alone = dataclasses.replace(bounds, advice=(Advice(advice.bottleneck, worse),))
     cells = list(bottleneck_table(alone).columns[0].cells)
     assert str(cells[1]).strip() == f"no change helps ({len(worse)} tried)"
+
+
+def test_a_remedy_of_several_spots_is_told_once(bounds: Bounds) -> None:
+    advice = bounds.advice[0]
+    (helpful, *_) = (dataclasses.replace(r, gain=1.0) for r in advice.remedies)
+    twice = dataclasses.replace(bounds, advice=(Advice(advice.bottleneck, (helpful,)),) * 2)
+    cells = [str(cell).strip() for cell in bottleneck_table(twice).columns[0].cells]
+    assert cells[1] == f"{helpful.kind}: {helpful.text}"
+    assert cells[3] == "what helps 1"
+    assert len(cells) == 4
 
 
 def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
@@ -262,12 +280,11 @@ def test_shares_of_nothing_are_none() -> None:
 
 
 def test_a_spot_never_loses_less_than_nothing() -> None:
-    assert (
-        Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
-    )
+    shares = Shares((1.0, *[0.0] * 7))
+    assert Bottleneck("layer", "a", ("a",), (0,), ("a",), 1.0, shares, 2.0).lost == 0.0
 
 
 def test_failures_are_no_gain() -> None:
     failed = Remedy("knob", "x", {}, None, Failure("LB", "too much").message, None)
-    bottleneck = Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
+    bottleneck = Bottleneck("layer", "a", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
     assert Advice(bottleneck, (failed,)).helpful(0.0) == ()

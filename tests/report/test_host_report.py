@@ -56,6 +56,13 @@ def test_each_step_says_what_it_is_worth() -> None:
     assert found[0].sentence.endswith("1.25x (1.25x to 1.25x at 95 % confidence)")
 
 
+def test_the_headline_is_the_gain_over_the_whole_batch_where_it_is_shown() -> None:
+    gain = answer(1.0).headline
+    assert gain is not None
+    assert gain.ratio == pytest.approx(1.5)
+    assert answer(1.0, control=0.5).headline is None  # the whole batch differs as much from itself
+
+
 def test_facts_of_what_is_shown_and_of_what_is_not() -> None:
     shown = dict(answer(1.0).facts)
     assert shown["gain"].startswith("1.50x over the whole batch")

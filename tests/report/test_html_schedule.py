@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import html
 import itertools
+import re
 from collections import defaultdict
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autoturbo.report import timeline as timeline_module
-from autoturbo.report.facts import OVERHEADS, PARTS, WORKERS, Measured, _covered, time_use
-from autoturbo.report.filling import GROUPS
+from autoturbo.report.explanation import GAP_TITLES
+from autoturbo.report.facts import LIMIT_TITLES, Measured, gap_shares
+from autoturbo.report.filling import group_colours
 from autoturbo.report.graph_view import (
-    _edge_rows,
-    graph_layout,
     layer_scopes,
+    layers_picture,
     subgraph_facts,
+    subgraph_rows,
+    subgraphs_picture,
 )
+from autoturbo.report.names import layer_labels
+from autoturbo.report.page import ticks
 from autoturbo.report.timeline import (
+    FURTHER,
     core_lanes,
     end_of,
     end_of_all,
@@ -31,8 +35,14 @@ from autoturbo.report.timeline import (
     time_charts,
 )
 from autoturbo.schedule.codegen.instructions import ENGINES
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.place.bind import Scope
-from tests.report.report_samples import measured
+from autoturbo.simulator.breakdown.attribution import Limit
+from autoturbo.simulator.breakdown.shares import schedule_shares
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from tests.report.report_samples import fetching, measured
+from tests.schedule.schedule_samples import STCP920, Net
 
 SPLITS = ("auto", "channel")
 
@@ -42,45 +52,22 @@ def found(request: pytest.FixtureRequest) -> Measured:
     return measured(request.param)
 
 
-def test_the_parts_of_the_time_add_up(found: Measured) -> None:
-    assert set(found.use.exposed) == set(PARTS)
-    assert sum(found.use.exposed.values()) == pytest.approx(1.0)
-    assert min(found.use.exposed.values()) >= 0
+def test_the_parts_of_the_time_are_those_of_explain_and_add_up(found: Measured) -> None:
+    shares = schedule_shares(found.schedule).shares
+    assert {limit: found.share(limit) for limit in Limit} == {
+        limit: shares.part(limit) for limit in Limit
+    }
+    assert set(LIMIT_TITLES) == set(Limit)
+    assert sum(map(found.seconds, Limit)) == pytest.approx(found.measurement.latency)
+    longest = found.limits[0]
+    assert found.share(longest) == max(map(found.share, Limit))
 
 
-def test_what_is_exposed_is_part_of_what_is_busy(found: Measured) -> None:
-    first, *others = found.use.order
-    assert found.use.busy[first] == max(found.use.busy.values())
-    for name in others:
-        # what DDR takes beyond its instructions is exposed and not counted as busy
-        assert name == "DDR" or found.use.exposed[name] <= found.use.busy[name] + 1e-12
-    assert 0 < found.use.least <= found.use.exposed[first]
-
-
-def test_busy_is_what_the_measurement_says() -> None:
-    """But for movements between kernels, which have a part of their own."""
-    found = measured()
-    span = max(k.end for k in found.kernels) * found.schedule.share.loops
-    for name in ("matrix", "vector"):
-        assert found.use.busy[name] * span == pytest.approx(found.measurement.busy[name])
-
-
-def test_another_order_hides_others(found: Measured) -> None:
-    order = tuple(reversed(found.use.order))
-    other = time_use(found.schedule, found.kernels, found.measurement.bound,
-                     found.measurement.latency, order)  # fmt: skip
-    assert other.order == order
-    assert other.exposed[order[0]] >= found.use.exposed[order[0]]
-    for name in OVERHEADS:
-        assert other.exposed[name] == pytest.approx(found.use.exposed[name])
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12))
-def test_the_union_of_intervals(pairs: list[tuple[int, int]]) -> None:
-    begin = np.asarray([b for b, _ in pairs], np.float64)
-    end = begin + np.asarray([length for _, length in pairs], np.float64)
-    covered = {x for b, length in pairs for x in range(b, b + length)}
-    assert _covered(begin, end) == len(covered)
+def test_what_could_be_won_is_what_lies_above_the_bound(found: Measured) -> None:
+    gap = gap_shares(found.schedule)
+    above = 1 - found.measurement.bound.seconds / found.measurement.latency
+    assert sum(gap.values()) == pytest.approx(above)
+    assert set(gap) == set(GAP_TITLES)
 
 
 def test_bars_hold_what_engines_work(found: Measured) -> None:
@@ -112,7 +99,7 @@ def test_passes_after_the_first_are_a_bar_each(monkeypatch: pytest.MonkeyPatch) 
 
     def further() -> list[tuple[float, float]]:
         (chart,) = engine_charts(found, end_of_all(found), whole=True).values()
-        rows = chart.data["bars"].where("group", [GROUPS]).values
+        rows = chart.data["bars"].where("group", [FURTHER]).values
         return list(zip(rows["begin"], rows["end"], strict=True))
 
     span = end_of(found)
@@ -201,35 +188,79 @@ def test_boxes_of_a_buffer_do_not_overlap() -> None:
 
 
 def test_subgraphs_share_the_time(found: Measured) -> None:
-    groups = subgraph_facts(found.schedule, found.kernels)
-    assert sum(g.share for g in groups) == pytest.approx(1.0)
+    groups = subgraph_facts(found)
+    inside = sum(one.seconds for one in found.found.subgraphs) / found.found.latency
+    assert sum(g.share for g in groups) == pytest.approx(inside)
+    assert inside <= 1 + 1e-9
     assert sorted(x for g in groups for x in g.layers) == list(
         range(len(found.schedule.context.layers))
     )
-    assert {g.bound for g in groups} <= set(PARTS)
-    copies = found.schedule.share.copies
-    assert sum(g.macs for g in groups) == found.schedule.context.graph.macs * copies
-    moved = sum(g.ddr_bytes for g in groups) * found.schedule.share.loops
+    share = found.schedule.share
+    passes = share.copies * share.loops
+    assert sum(g.macs for g in groups) == found.schedule.context.graph.macs * passes
+    moved = sum(g.ddr_bytes for g in groups)
     assert moved == pytest.approx(found.measurement.ddr_bytes, rel=1e-6)
-    assert max(WORKERS) in PARTS
 
 
-def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> None:
-    plan = graph_layout(found.schedule)
-    groups = {box.number: box for box in plan.groups}
-    layers = {box.number: box for box in plan.layers}
-    assert set(layers) == set(range(len(found.schedule.context.layers)))
-    for subgraph in found.schedule.instances.subgraphs:
-        home = groups[subgraph.index]
-        for layer in subgraph.layers:
-            box = layers[layer]
-            assert home.top < box.top
-            assert box.bottom <= home.bottom <= plan.rows
-            assert home.left - 1e-9 <= box.left < box.right <= home.right + 1e-9
-    assert plan.edges
-    assert all(0 <= left <= 1 for _, _, left, _ in _edge_rows(plan))
-    for maker, reader in plan.edges:
-        assert layers[maker].bottom <= layers[reader].top
+def test_loads_lie_beside_tensors_and_each_other() -> None:
+    """What is fetched ahead has room in GB from its fetch until its kernel has it."""
+    found = fetching()
+    held = occupancy(found.schedule, found.kernels, Scope.GB)
+    rows = held.loads.values
+    boxes = list(zip(*(rows[name] for name in ("begin", "end", "low", "high")), strict=True))
+    assert len(boxes) > 10
+    assert all(b < e and 0 <= low < high <= held.capacity / 1024 for b, e, low, high in boxes)
+    assert all("fetched ahead for" in what for what in rows["what"])
+    tensors = held.boxes.values
+    others = zip(*(tensors[name] for name in ("begin", "end", "low", "high")), strict=True)
+    for one, two in [*itertools.combinations(boxes, 2), *itertools.product(boxes, others)]:
+        apart = one[1] <= two[0] + 1e-6 or two[1] <= one[0] + 1e-6
+        assert apart or one[3] <= two[2] or two[3] <= one[2]
+    assert held.is_used
+    assert not len(occupancy(found.schedule, found.kernels, Scope.LB).loads)
+
+
+def test_isomorphic_subgraphs_are_one_row() -> None:
+    net = Net(x=(1, 32, 16, 16))
+    at = "x"
+    for _ in range(4):
+        at = net.conv(at, 32)
+    evaluator = Evaluator(net.graph(), STCP920, "float16")
+    schedule = evaluator.schedule(Knobs(max_layers=1))
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    facts = subgraph_facts(Measured.of(schedule, outcome))
+    (row,) = subgraph_rows(schedule, facts)
+    assert row.label == "4 x Conv 3x3 32->32, 16x16 (conv0, ...)"
+    assert row.layers == row.parts == 1
+    assert row.share == pytest.approx(sum(one.share for one in facts))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "numbers"),
+    [(3.0, 70.0, [5, 10, 20, 50]), (0.02, 300.0, [0.1, 1, 10, 100]), (90.0, 110.0, [100])],
+)
+def test_an_axis_has_round_numbers_of_its_decades(
+    low: float, high: float, numbers: list[float]
+) -> None:
+    assert ticks(low, high) == numbers
+
+
+def test_pictures_have_a_box_per_layer_and_per_subgraph(found: Measured) -> None:
+    facts = subgraph_facts(found)
+    drawn = layers_picture(found, facts)
+    told = re.findall(r"<title>(.*?)</title>", drawn)
+    assert sorted(html.unescape(text).partition(": ")[0] for text in told) == sorted(
+        layer_labels(found.schedule).values()
+    )
+    assert all("core" in text for text in re.findall(r'class="below">(.*?)<', drawn))
+    assert subgraphs_picture(found, facts).count("<title>sub-graph") == len(facts)
+
+
+def test_colours_of_many_subgraphs_differ() -> None:
+    colours = group_colours(200)
+    assert len(set(colours)) == 200
+    assert colours[:2] == group_colours(2)
 
 
 def test_scopes_of_layers(found: Measured) -> None:

@@ -22,7 +22,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import find_objectives, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.report.report_samples import small_facts
 from tests.search.search_doubles import Landscape, measurement, toy_graph, toy_target
 
@@ -67,14 +67,25 @@ def test_what_nothing_beats(points: list[tuple[int, int]]) -> None:
     assert sorted(unbeaten(values)) == pareto(points)
 
 
-def test_the_front_of_one_objective_is_against_energy() -> None:
-    found = front(trials_of([3e-3, 1e-3, 2e-3]), [LATENCY])
-    assert [o.name for o in found.objectives] == ["latency", "energy"]
-    assert not found.sought
-    assert found.members.values["trial"] == [1]
-    both = front(trials_of([3e-6, 1e-6]), find_objectives("latency,ddr-bytes"))
-    assert both.sought
-    assert both.members.values["trial"] == [1, 0]
+def test_the_front_has_what_no_trial_beats_in_both() -> None:
+    latency, traffic = find_objectives("latency,ddr-bytes")
+    found = front(trials_of([3e-6, 1e-6]), (latency, traffic))
+    assert found.members.values["trial"] == [1, 0]
+
+
+def test_the_course_is_in_gains_over_the_heuristic() -> None:
+    trials = trials_of([2e-3, 1e-3, 4e-3])
+    base = trials[0].outcome
+    assert isinstance(base, Measurement)
+    for objective in find_objectives("latency,throughput"):
+        found = convergence(trials, objective, base)
+        assert found.title == "times as fast as the heuristic"
+        assert found.points.values["value"] == pytest.approx([1.0, 2.0, 0.5])
+        assert found.best.values["value"] == pytest.approx([1.0, 2.0, 2.0])
+        assert found.bound.values["value"] == pytest.approx([2e-3 / base.bound.seconds])
+    (traffic,) = find_objectives("ddr-bytes")
+    assert "less DDR traffic" in convergence(trials, traffic, base).title
+    assert not len(convergence(trials, traffic, base).bound)
 
 
 @given(st.integers(0, 50), st.integers(2, 20))

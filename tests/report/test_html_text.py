@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -14,14 +15,15 @@ from markupsafe import Markup
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.facts import PART_TITLES, PARTS, Evidence, Facts, Measured, gather
+from autoturbo.report.explanation import GAP_TITLES, bounds_of
+from autoturbo.report.facts import LIMIT_TITLES, Evidence, Facts, Measured, gather
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
 from autoturbo.report.page import Compared, commands, difference, parts_saved, values
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.breakdown.shares import schedule_shares
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.breakdown.shares import schedule_shares
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.graph.graph_samples import model
 from tests.report.report_samples import HOSTILE, facts_of, measured, residual, small_facts
 from tests.schedule.schedule_samples import STCP920
@@ -59,15 +61,20 @@ def named(name: str) -> Seen:
     return seen(dataclasses.replace(facts, info=info, trust=trust, others=others), "report")
 
 
-def test_names_are_text_wherever_they_stand() -> None:
+def assert_names_are_text(named: Callable[[str], Seen], least: int) -> None:
+    """A name of a file is text on a page wherever it stands, at least so many times."""
     harmless = named("harmless")
     times = harmless.text.count("harmless")
-    assert times >= 5
+    assert times >= least
     for name in HOSTILE:
         page = named(name)
         assert page.tags == harmless.tags
         shown = name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
         assert page.text.count(shown) == times
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    assert_names_are_text(named, 5)
 
 
 def test_names_are_text_beside_another_schedule() -> None:
@@ -77,13 +84,7 @@ def test_names_are_text_beside_another_schedule() -> None:
         page = difference(side, side, (), [(name, "1", "1", "1.00x")], knobs)
         return Seen(page.partition('<script type="application/json"')[0])
 
-    harmless = laid("harmless")
-    times = harmless.text.count("harmless")
-    assert times >= 6
-    for name in HOSTILE:
-        page = laid(name)
-        assert page.tags == harmless.tags
-        assert page.text.count(name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")) == times
+    assert_names_are_text(laid, 6)
 
 
 def test_what_a_template_is_not_given_is_an_error() -> None:
@@ -109,14 +110,10 @@ def test_a_number_keeps_its_unit() -> None:
 def test_what_is_saved_adds_up_to_the_difference() -> None:
     slow, fast = measured("channel"), measured()
     gone = slow.measurement.latency - fast.measurement.latency
-    by_part = [
-        slow.use.exposed[part] * slow.measurement.latency
-        - fast.use.exposed[part] * fast.measurement.latency
-        for part in PARTS
-    ]
-    assert sum(by_part) == pytest.approx(gone)
-    largest = max(PARTS, key=lambda part: abs(by_part[PARTS.index(part)]))
-    assert PART_TITLES[largest] in parts_saved(slow, fast)[0]
+    by_limit = {limit: slow.seconds(limit) - fast.seconds(limit) for limit in LIMIT_TITLES}
+    assert sum(by_limit.values()) == pytest.approx(gone)
+    largest = max(by_limit, key=lambda limit: abs(by_limit[limit]))
+    assert parts_saved(slow, fast)[0].startswith(f"bound by {LIMIT_TITLES[largest]}: ")
 
 
 def answers(facts: Facts) -> dict[str, str]:
@@ -129,21 +126,21 @@ def answers(facts: Facts) -> dict[str, str]:
     return {name: " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split()) for name, text in found}
 
 
-def test_four_questions_have_a_sentence_and_a_picture_each() -> None:
+def test_each_question_has_a_sentence_and_a_picture() -> None:
     facts = small_facts()
     best, default = facts.best.measurement, facts.default
     assert default is not None
     found = answers(facts)
-    assert list(found) == ["gained", "time", "decided", "left"]
+    assert list(found) == ["gained", "time", "left", "decided", "search"]
     assert all("simulated" in text and text.endswith(".") for text in found.values())
     ends = [len(re.findall(r"(?<!\.)\.(?![.\d])", text)) for text in found.values()]
     assert max(ends) <= 4
     faster = ratio(default.measurement.latency / best.latency)
     assert f"takes {duration(best.latency)}" in found["gained"]
     assert f"{faster} as fast as the heuristic" in found["gained"]
-    use = facts.best.use
-    assert found["time"].startswith(f"{percent(use.busy[use.busiest])} of the")
-    assert f"of {PART_TITLES[use.busiest]}" in found["time"]
+    limit = facts.best.limits[0]
+    share = percent(facts.best.share(limit))
+    assert f"{share} are bound by {LIMIT_TITLES[limit]}" in found["time"]
     layers = len(facts.best.schedule.context.layers)
     assert found["decided"].startswith(f"{layers} layers became")
     assert f"{percent(best.bound_fraction)} of the speed that the lower bound" in found["left"]
@@ -154,7 +151,7 @@ def test_the_answers_say_what_measured() -> None:
     settings = {**facts.info.settings, "measurer": "board"}
     info = dataclasses.replace(facts.info, settings=settings)
     found = answers(dataclasses.replace(facts, info=info))
-    assert len(found) == 4
+    assert len(found) == 5
     assert all("measured by board" in text for text in found.values())
     assert "How it divides is simulated." in found["time"]
     shown = said(dataclasses.replace(facts, info=info))
@@ -174,10 +171,22 @@ def test_the_summary_says_what_speaks_for_the_figures() -> None:
 
 
 def test_the_summary_repeats_what_explain_says() -> None:
+    """One decomposition of the time, and one of what lies above the bound."""
     facts = small_facts()
     shares = schedule_shares(facts.best.schedule).shares
     share = percent(shares.part(shares.limit))
-    assert f"along the critical path: {shares.limit.value} {share}" in said(facts)
+    assert f"{share} {LIMIT_TITLES[shares.limit]}" in said(facts)
+    gap = bounds_of(facts.best.schedule, what_if=False).gap
+    cause = max(gap, key=lambda name: gap[name])
+    assert f"{GAP_TITLES[cause]}: {duration(gap[cause])}" in said(facts)
+
+
+def test_why_is_told_of_the_heuristic() -> None:
+    facts = small_facts()
+    assert facts.default is not None
+    base = duration(facts.default.measurement.latency)
+    assert f"less than the heuristic's {base}" in said(facts)
+    assert "TVM" not in said(facts)
 
 
 def test_the_summary_says_what_speaks_against_them() -> None:

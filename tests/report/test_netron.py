@@ -15,8 +15,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.report.trace import annotated, facts_of, write_annotated, write_attachment
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.breakdown.shares import schedule_shares
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.breakdown.shares import schedule_shares
+from autoturbo.simulator.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, Net
 
 SQUEEZENET = workloads.get("squeezenet1_1").file

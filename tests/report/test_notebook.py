@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -17,8 +18,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.report.lines import View
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.testing.contract import small_networks
 from autoturbo.tuning.result import TuneResult
 
@@ -65,10 +66,11 @@ class Page(HTMLParser):
 
 
 def displayed(value: Any) -> tuple[Page, str]:
-    """What a notebook and a prompt make of a value."""
+    """What a notebook and a prompt make of a value; pictures are looked at apart."""
     prompt = Prompt()
     value._repr_pretty_(prompt, cycle=False)
-    return Page(value._repr_html_()), prompt.said
+    picture = getattr(value, "picture", str)()
+    return Page(value._repr_html_().replace(picture, "")), prompt.said
 
 
 @functools.cache
@@ -108,6 +110,16 @@ def test_html_is_whole_and_takes_nothing_from_elsewhere(kind: str, values: dict[
     assert not page.tags & set(FORBIDDEN)
     assert page.attributes <= {"style", "class"}
     assert "url(" not in page.styles
+
+
+@pytest.mark.parametrize("kind", ["result", "comparison"])
+def test_the_picture_takes_nothing_from_elsewhere(kind: str, values: dict[str, Any]) -> None:
+    picture = ET.fromstring(values[kind].picture())  # noqa: S314  our own
+    tags = {element.tag.rpartition("}")[2] for element in picture.iter()}
+    assert tags <= {"svg", "g", "path", "rect", "line", "text"}
+    named = {name for element in picture.iter() for name in element.attrib}
+    assert not [name for name in named if "href" in name or name.startswith("on")]
+    assert "url(" not in values[kind].picture()
 
 
 @pytest.mark.parametrize("kind", KINDS)

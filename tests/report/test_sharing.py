@@ -6,7 +6,7 @@ import dataclasses
 
 from autoturbo.report.lines import held, mixed_samples, mixed_sentence, sharing
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from tests.graph.graph_samples import model, workload
 
 ALONE = Measurement(2e-3, 1, 0, 0, 0.5, 0.5, 0, 0, 1, LowerBound(1e-3, 0.0, 0.0))
@@ -22,11 +22,11 @@ def test_clusters_that_share_out_channels_stand_beside_one_alone() -> None:
         (Knobs(prefetch_depth=3), Failure("LB", "too small")),
     ]
     assert sharing(CHANNELS, TOGETHER, trials) == (
-        "share channels of every output: 1.50 ms; one cluster alone: at least 1.90 ms"
+        "split channels of every output: 1.50 ms; one cluster alone: 1.90 ms"
     )
     several = dataclasses.replace(TOGETHER, batch=8)
-    assert "each with its own samples: at least 1.90 ms" in sharing(CHANNELS, several, trials)
-    assert sharing(CHANNELS, TOGETHER, []) == "share channels of every output: 1.50 ms"
+    assert "splitting the batch: 1.90 ms" in sharing(CHANNELS, several, trials)
+    assert sharing(CHANNELS, TOGETHER, []) == "split channels of every output: 1.50 ms"
 
 
 def test_clusters_that_work_alike_need_no_line() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
@@ -14,9 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import UsageError
-from autoturbo.hardware.grid import Axis, Value, neighbours
+from autoturbo.extras import how_to_install
+from autoturbo.files import Kind
+from autoturbo.hardware import load_target
+from autoturbo.hardware.grid import Axis, Cost, Value, cost_of, grid_of, neighbours
 from autoturbo.report import sweep as sweep_module
-from autoturbo.report.sweep import Course, Sweep, SweepPoint, plot, points_table, require_matplotlib
+from autoturbo.report.sweep import (
+    Course,
+    Sweep,
+    SweepPoint,
+    front_sentences,
+    plot,
+    points_table,
+    require_matplotlib,
+)
 from tests.search.search_doubles import measurement
 
 
@@ -120,6 +133,103 @@ def test_fronts_are_those_of_the_definition(drawn: list[int | None]) -> None:
     assert bool(front) == bool(known)
 
 
+def priced(found: Sweep, cost: Cost) -> Sweep:
+    grid = grid_of(load_target("stcp920"), found.axes)
+    points = tuple(
+        point.costing(cost, at.target) for point, at in zip(found.points, grid, strict=True)
+    )
+    return dataclasses.replace(found, points=points, cost=cost)
+
+
+def test_a_cost_is_the_sum_of_weights_times_values() -> None:
+    target = load_target("stcp920")
+    cost = cost_of("lb.capacity_kib=0.5, engines[matrix].rows=2,matrix.rate.int8=1", [target])
+    assert cost.of(target) == 0.5 * 1024 + 2 * 64 + 2.0
+    assert str(cost) == "0.5 * lb.capacity_kib + 2 * matrix.rows + 1 * matrix.rate.int8"
+    assert cost_of({"engines[matrix].rows": 2}, [target]).weights == {"matrix.rows": 2.0}
+    assert cost_of("clusters", [target]).of(target) == 4.0
+
+
+def test_what_a_target_has_not_costs_nothing() -> None:
+    target = load_target("stcp920")
+    without = load_target("ipu-mk2")
+    cost = cost_of("gb.capacity_kib=1", [target, without])
+    assert cost.of(target) == 8192.0
+    assert cost.of(without) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("stated", "error", "hint"),
+    [
+        ("lb.capacity_kb=1", "'lb.capacity_kb' is not a number of the", "did you mean 'lb.capaci"),
+        ("ddr.share=1", "'ddr.share' is not a number of the target", ""),
+        ("energy", "'energy' is neither a column nor a number of the target", "did you mean 'ene"),
+        ("lb.capacity_kib=", "'lb.capacity_kib=' is not a field with its weight", "write "),
+        ("lb.capacity_kib=x", "'lb.capacity_kib=x' is not a field with its weight", "write "),
+        ("clusters=1,clusters=2", "'clusters' has two weights", "give the sum"),
+        ({"clusters": math.nan}, "nan is not a weight", "give a finite number"),
+        ({}, "no weights", "write "),
+    ],
+)
+def test_what_is_no_cost_is_refused(
+    stated: Mapping[str, float] | str, error: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        cost_of(stated, [load_target("stcp920")], ["energy_j"])
+    assert refused.value.message.startswith(error)
+    assert (refused.value.hint or "").startswith(hint)
+
+
+def test_the_front_over_a_cost_is_of_two_figures_alone() -> None:
+    """Bandwidth costs far more than the buffer: what the fields leave open, the cost decides."""
+    found = sweep_of(SIZES, LATENCIES)
+    cost = Cost({"lb.capacity_kib": 0.1, "ddr.bandwidth_gb_s": 10.0})
+    told = priced(found, cost)
+    assert [point.cost for point in told.points[:2]] == [0.1 * 256 + 600, 0.1 * 256 + 1200]
+    assert values(told.front) == [(256, 60), (256, 120), (512, 60)]
+    cheap = Cost({"lb.capacity_kib": 10.0, "ddr.bandwidth_gb_s": 1.0})
+    assert values(priced(found, cheap).front) == [(256, 60), (256, 120)]
+
+
+def test_points_that_cost_the_same_and_are_as_fast_are_both_in_the_front() -> None:
+    found = priced(sweep_of({"clusters": (1, 2)}, [1e-3, 1e-3]), Cost({"gb.capacity_kib": 1.0}))
+    assert len(found.front) == 2
+
+
+def test_a_column_can_be_the_cost() -> None:
+    found = priced(sweep_of(SIZES, LATENCIES), Cost({}, "default_s"))
+    assert {point.cost for point in found.points} == {2e-3}
+    assert values(found.front) == [(256, 120), (512, 120)]
+    blind = dataclasses.replace(measurement(1e-3), energy=None)
+    points = tuple(dataclasses.replace(p, best=p.best and blind) for p in found.points)
+    unknown = priced(dataclasses.replace(found, points=points), Cost({}, "energy_j"))
+    assert unknown.front == ()
+    assert any("5 of 5 points have no cost" in line for line in front_sentences(unknown))
+
+
+def test_a_cost_is_in_files_and_in_the_table() -> None:
+    found = priced(sweep_of(SIZES, LATENCIES), Cost({"lb.capacity_kib": 1.0}))
+    rows = list(csv.DictReader(io.StringIO(found.csv())))
+    assert [float(row["cost"]) for row in rows] == [256, 256, 512, 512, 1024, 1024]
+    assert Kind.TABLE.begins(found.csv().encode())
+    assert [point["cost"] for point in found.as_json()["points"]][:2] == [256.0, 256.0]
+    assert str(next(iter(points_table(found).columns[2].cells))) == "256"
+    assert front_sentences(found)[0] == "cost: 1 * lb.capacity_kib"
+
+
+def test_a_front_of_all_points_is_said_in_words() -> None:
+    axes: Mapping[str, tuple[Value, ...]] = {"lb.capacity_kib": (256, 512, 1024)}
+    found = sweep_of(axes, [3e-3, 2e-3, 1e-3])
+    said = front_sentences(found)[-1]
+    assert said.startswith("all 3 points are in the Pareto front: none that offers less is as fast")
+    assert "--cost" in said
+    told = front_sentences(priced(found, Cost({"lb.capacity_kib": 1.0})))[-1]
+    assert told == "all 3 points are in the Pareto front: each that costs less is slower"
+    assert "all" not in front_sentences(sweep_of(axes, [3e-3, 2e-3, 2e-3]))[-1].split()
+    fits = front_sentences(sweep_of(axes, [None, 2e-3, 1e-3]))[-1]
+    assert fits.startswith("all 2 points that fit are in the Pareto front: ")
+
+
 def test_a_file_has_a_line_a_point() -> None:
     found = sweep_of(SIZES, LATENCIES)
     rows = list(csv.DictReader(io.StringIO(found.csv())))
@@ -170,7 +280,7 @@ def test_nothing_that_fits_is_an_empty_picture() -> None:
 
 def test_without_matplotlib_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_module, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'autoturbo\[plots\]'"):
+    with pytest.raises(UsageError, match=re.escape(how_to_install("plots"))):
         require_matplotlib()
 
 

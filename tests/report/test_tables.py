@@ -19,8 +19,8 @@ from autoturbo.report.tables import (
     table,
     verdict_table,
 )
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
-from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement
+from autoturbo.verifier.findings import Check, Finding, Numbers, Verification
 
 TUNED = Measurement(
     latency=5e-3,

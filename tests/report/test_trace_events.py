@@ -17,7 +17,7 @@ from autoturbo.report.trace import DETAILS, trace_events, write_trace
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 
 Event = dict[str, Any]
 

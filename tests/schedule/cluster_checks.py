@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from autoturbo.simulate.kernels import rates_of, run_kernel
-from autoturbo.simulate.sequence import simulate
+from autoturbo.schedule.codegen.durations import rates_of
+from autoturbo.simulator.kernels import run_kernel
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.pass_checks import check_whole_pass
 from tests.schedule.steps import Step, instances_of, movement_time, program_of, steps_of
 
@@ -98,16 +99,36 @@ def check_latency(schedule: Schedule) -> None:
         return
     target, loops = schedule.context.target, schedule.share.loops
     rates = rates_of(target, schedule.context.dtype)
-    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    fixed = around_kernels(schedule)
     seconds = {
         s.instance: run_kernel(program_of(schedule, s), rates).seconds
-        + movement_time(s, target).seconds + fixed
+        + movement_time(s, target).seconds + fixed[s.instance]
         for s in all_steps(schedule)
     }  # fmt: skip
     queues = [t.order.tolist() for t in schedule.timelines]
     graph = schedule.instances
     ends = joint_ends(queues, graph.producers, seconds, loops, target.overheads.barrier)
     close(simulate(schedule).latency * 1e6, max(ends.values()) * 1e6)
+
+
+def around_kernels(schedule: Schedule) -> dict[int, float]:
+    """Seconds of launches and barriers around each kernel: some share both with those before."""
+    overheads, fixed = schedule.context.target.overheads, dict[int, float]()
+    graph = schedule.instances
+    links = set(zip(graph.links.reader.tolist(), graph.links.maker.tolist(), strict=True))
+    for timeline in schedule.timelines:
+        launch, own = list[int](), timeline.order.tolist()
+        others = set(range(graph.count)) - set(own)
+        for place, one in enumerate(own):
+            brought = timeline.copied[place].any() or timeline.crossing[place] > 0
+            meets = any((one, x) in links for x in launch)
+            meets |= any((one, x) in links or (x, one) in links for x in others)
+            goes_on = launch and not brought and not meets and schedule.knobs.launches == "shared"
+            launch = [*launch, one] if goes_on else [one]
+            fixed[one] = overheads.barrier + (0.0 if goes_on else overheads.kernel_launch)
+            if goes_on:
+                fixed[launch[-2]] -= overheads.barrier
+    return fixed
 
 
 def joint_ends(

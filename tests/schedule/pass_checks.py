@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoturbo.hardware.dram import Memory
+from autoturbo.schedule.codegen.durations import Rate, rates_of
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.memory.loads import COPY
-from autoturbo.simulate.dram import Memory
-from autoturbo.simulate.kernels import Rate, durations, rates_of
-from autoturbo.simulate.sequence import simulate, whole_passes
+from autoturbo.simulator.kernels import durations
+from autoturbo.simulator.sequence import simulate, whole_passes
 
 if TYPE_CHECKING:
     from autoturbo.schedule.memory.loads import Loads
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.simulate.whole_pass import KernelRun
+    from autoturbo.simulator.whole_pass import KernelRun
 
 NEARLY = 1e-12
 """Seconds: sums in another order differ by less."""

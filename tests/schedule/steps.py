@@ -9,13 +9,14 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
+from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules, TilingRules
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
-from autoturbo.simulate.sequence import movement_times
+from autoturbo.simulator.sequence import movement_times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,17 @@ def program_of(schedule: Schedule, step: Step) -> Instructions:
     edges, clear = local_edges(schedule.context, layers), clearances(schedule.context, layers)
     resident = step.weights_resident
     stages, streams = step.template.stages, step.streams
-    return next(instruct([Kernel(stages, streams, edges, rules, resident, clear)]))
+    rates = rates_of(schedule.context.target, schedule.context.dtype)
+    if rules.across == BY_TILES:  # waits depend on where buffers lie (tests/verifier)
+        return schedule.program(*place_of(schedule, step))
+    return next(instruct([Kernel(stages, streams, edges, rules, resident, clear, rates)]))
+
+
+def place_of(schedule: Schedule, step: Step) -> tuple[int, int]:
+    """The place of a kernel in the order of its cluster, and that cluster."""
+    orders = [timeline.order.tolist() for timeline in schedule.timelines]
+    cluster = next(c for c, order in enumerate(orders) if step.instance in order)
+    return orders[cluster].index(step.instance), cluster
 
 
 def signature_of(schedule: Schedule, step: Step) -> str:

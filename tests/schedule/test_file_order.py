@@ -25,7 +25,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
-from autoturbo.verify import verify_schedule
+from autoturbo.verifier import verify_schedule
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, nets, target, targets
 

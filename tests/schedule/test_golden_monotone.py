@@ -1,6 +1,6 @@
 """A better machine never makes the best schedule slower.
 
-A fixed schedule never gets slower (``tests/simulate/test_simulate_monotone.py``); here everything
+A fixed schedule never gets slower (``tests/simulator/test_simulate_monotone.py``); here everything
 is decided anew for the better machine, and the best of a fixed set of settings is compared: the
 heuristics alone may lose, since a larger buffer changes groups, splits and tiles.
 
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import STCP920, networks, scheduler_of, target
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.concats import MovementKind, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920

@@ -15,9 +15,9 @@ from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, fitting
 from autoturbo.schedule.memory.loads import COPY, KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
-from autoturbo.simulate.sequence import KernelMemory, simulate
-from autoturbo.verify.loads import check_loads
-from autoturbo.verify.memory import check_memory
+from autoturbo.simulator.sequence import KernelMemory, simulate
+from autoturbo.verifier.loads import check_loads
+from autoturbo.verifier.memory import check_memory
 from tests.schedule.pass_checks import check_whole_pass
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, settings_of, targets
 from tests.schedule.test_schedule_ddr_share import measured

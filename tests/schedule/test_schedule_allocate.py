@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoturbo.schedule.context import Zones
 from autoturbo.schedule.memory.allocate import (
     ALIGNMENT,
     Buffers,
-    Zones,
     allocate,
     live_peak_bytes,
     peak_use,

@@ -22,7 +22,7 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, scheduler_of, target
 from tests.schedule.steps import names_of, steps_of

@@ -15,9 +15,9 @@ from autoturbo.caches import BoundedCache
 from autoturbo.schedule import pipeline
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import MIB, ModelScheduler, build_schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.plan import KernelStatistics
 from tests.processes import started
 from tests.schedule.schedule_samples import STCP920, workload
 

@@ -19,8 +19,8 @@ from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.files import load_schedule, schedule_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import block, chain, networks, target
 
 KIB = 1024

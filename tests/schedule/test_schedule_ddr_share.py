@@ -15,8 +15,8 @@ from autoturbo.hardware.parts import FREE
 from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, candidates
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import networks, target, workload
 
 

@@ -20,7 +20,7 @@ from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (
     STCP920,

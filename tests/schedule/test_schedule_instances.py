@@ -27,8 +27,8 @@ from autoturbo.schedule.place.instances import (
     make_instances,
     part_bounds,
 )
-from autoturbo.simulate.isolated import side_by_side
-from autoturbo.verify.regions import part_needs
+from autoturbo.simulator.isolated import side_by_side
+from autoturbo.verifier.regions import part_needs
 from tests.schedule.schedule_checks import as_region
 from tests.schedule.schedule_samples import Net, chain, networks, scheduler_of, target, volume_of
 from tests.schedule.steps import instance_of, instances_of

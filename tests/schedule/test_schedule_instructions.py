@@ -27,7 +27,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
 from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import program_of, steps_of

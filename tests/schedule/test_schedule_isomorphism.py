@@ -14,8 +14,8 @@ from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
 from autoturbo.schedule.place.instances import PartBook, part_shape
-from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
-from autoturbo.simulate.plan import part_row
+from autoturbo.simulator.isolated import Bound, isolated_kernels, lay_out
+from autoturbo.simulator.plan import part_row
 from tests.schedule.schedule_samples import Net, scheduler_of, target
 
 SETTINGS = (

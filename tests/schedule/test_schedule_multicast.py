@@ -14,7 +14,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.search.warm_starts.costs import GroupLimits
 from autoturbo.search.warm_starts.dp_partition import Grid, PartitionProgram
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, Net, networks, workload
 from tests.schedule.test_schedule_ddr_share import measured, roomy
 

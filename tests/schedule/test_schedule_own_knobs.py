@@ -29,7 +29,7 @@ from autoturbo.schedule.knobs import (
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, block, capacity, chain, networks, target
 from tests.schedule.steps import instance_of, instances_of, names_of, signature_of, steps_of
@@ -249,7 +249,10 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
             json.loads(schedule.text)["buffers"],
             [(t.streams.tolist(), t.resident.tolist()) for t in schedule.timelines],
         ),
-        Stage.CODEGEN: [schedule.signatures(at) for at in range(len(schedule.timelines))],
+        Stage.CODEGEN: [
+            (schedule.signatures(at), schedule.opens(at).tolist())
+            for at in range(len(schedule.timelines))
+        ],
     }
 
 

@@ -13,7 +13,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Share
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import instance_of, signature_of, steps_of

@@ -15,7 +15,7 @@ from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (
     STCP920,

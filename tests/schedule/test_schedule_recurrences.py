@@ -19,8 +19,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target, preset_names
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.simulate.sequence import simulate
-from autoturbo.verify import verify_schedule
+from autoturbo.simulator.sequence import simulate
+from autoturbo.verifier import verify_schedule
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.context import SchedulingContext, make_context
+from autoturbo.schedule.context import SchedulingContext, Zones, make_context
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.timeline import TENSOR
 from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
+    GB_SHARE,
     Split,
     SplitRules,
     best_split,
@@ -22,8 +24,10 @@ from autoturbo.schedule.partition.split import (
     sink,
     split_axes,
 )
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.place.instances import external_inputs, part_bounds
-from autoturbo.verify.regions import part_needs
+from autoturbo.verifier.regions import part_needs
 from tests.schedule.schedule_samples import Net, chain, networks, part_cost, scheduler_of, target
 
 
@@ -352,3 +356,40 @@ def test_the_best_of_all_splits_that_may_be_tried(
         assert split == max(found, key=lambda one: one[0])[1]
     else:
         assert (split.axis, split.factor) == (-1, math.inf)
+
+
+def test_parts_that_fit_the_global_buffer() -> None:
+    """Four times the room of LB: fewer parts, which take no more than their share of GB."""
+    graph, machine = (
+        chain("conv", "relu", "conv", shape=(4, 16, 16, 16)),
+        target(lb=1 << 14, gb=1 << 18),
+    )
+    context = make_context(graph, machine, "float16")
+    near, home = (best_split(context, all_layers(context), SplitRules(part_memory=memory))
+                  for memory in ("LB", "GB"))  # fmt: skip
+    assert near.footprint <= context.cluster_lb_bytes
+    assert context.cluster_lb_bytes < home.footprint <= GB_SHARE * Zones.of(machine).gb
+    assert home.instances < near.instances
+
+
+@settings(max_examples=20)
+@given(networks(), st.sampled_from((1 << 13, 1 << 15, 1 << 18)))
+def test_what_has_no_room_in_lb_stays_in_gb(graph: Graph, capacity: int) -> None:
+    """Of parts that fit their share of GB none moves what it makes to DDR, whatever LB has."""
+    machine = target(lb=1024, gb=capacity)
+    schedule = build_schedule(
+        ModelScheduler(graph, machine, "float16"), Knobs(part_memory="GB", output_scope="GB")
+    )
+    context, timeline = schedule.context, schedule.timelines[0]
+    fits = all(
+        subgraph.split.footprint <= GB_SHARE * Zones.of(machine).gb
+        for subgraph in schedule.instances.subgraphs
+    )
+    one = len(schedule.order) == 1
+    if fits and one:
+        inner = [t for layer in context.layers for t in layer.outputs if context.consumers[t]]
+        kept = timeline.kind == TENSOR
+        scopes = dict(
+            zip(timeline.tensor[kept].tolist(), timeline.buffers.scope[kept], strict=True)
+        )
+        assert all(scopes.get(t, Scope.LB) < Scope.DDR for t in inner)

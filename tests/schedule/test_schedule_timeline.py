@@ -10,8 +10,9 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.memory.allocate import ALIGNMENT
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     LATE_DDR,
@@ -23,8 +24,8 @@ from autoturbo.schedule.memory.timeline import (
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.sequence import simulate
-from autoturbo.verify.memory import check_memory
+from autoturbo.simulator.sequence import simulate
+from autoturbo.verifier.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, block, chain, scheduler_of, target
 from tests.schedule.steps import names_of, steps_of

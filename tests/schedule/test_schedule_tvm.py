@@ -15,7 +15,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.simplify import simplified
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.front_ends import densenet, encoder
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (

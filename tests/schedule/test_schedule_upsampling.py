@@ -16,7 +16,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group, upsamples
 from autoturbo.schedule.partition.split import best_split
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulator.sequence import simulate
 from tests.schedule.concats import concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (

@@ -10,7 +10,7 @@ only. A launch and a barrier are paid for every kernel. So one pass of a cluster
     sum over sub-graphs of max(matrix, vector, weights) + instances x (launch + barrier).
 
 Movements between kernels are seconds on top of both. The model's own bound
-(:func:`autoturbo.simulate.bound.lower_bound`) counts DDR traffic of kernels and movements alike, so
+(:func:`autoturbo.simulator.bound.lower_bound`) counts DDR traffic of kernels and movements alike:
 launches are on top of it too. Where clusters work on the same samples neither sum holds: there only
 the model's bound does.
 """
@@ -37,9 +37,9 @@ from autoturbo.search.encoding import Genes, dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
 from autoturbo.search.warm_starts.costs import SLACK, least_seconds
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
 
 _TOGETHER = 1 << 14
 """Combinations of choices brought into their one form at once."""

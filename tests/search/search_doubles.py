@@ -20,8 +20,8 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space
-from autoturbo.simulate.contract import PlanStatistics
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulator.contract import PlanStatistics
+from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 
 KERNELS = 6
 

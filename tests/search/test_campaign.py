@@ -17,8 +17,8 @@ from autoturbo.search.executors import Answer, InProcessExecutor, MakeEvaluator,
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import Stop, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.tuning.campaign import Campaign
 from tests.search.search_doubles import Landscape, WalledIn, toy_space
 

@@ -116,17 +116,17 @@ def test_without_a_record_nothing_is_climbed_and_no_choice_taken_back(
 def test_a_program_is_counted_once_and_measured_once() -> None:
     """Two knobs change nothing here."""
     land = Repeating()
-    loop = ended(asked(40), land)
+    loop = ended(asked(64), land)
     programs = [t.outcome.program for t in loop.trials if hasattr(t.outcome, "program")]
     failed = len(loop.trials) - len(programs)
-    assert len(set(programs)) + failed == loop.schedules == 40
-    assert len(loop.trials) > 40
+    assert len(set(programs)) + failed == loop.schedules == 64
+    assert len(loop.trials) > 64
     again = Repeating()
-    known = ended(asked(40, program=again.program), again)
+    known = ended(asked(64, program=again.program), again)
     assert [(t.knobs, t.outcome) for t in known.trials] == [
         (t.knobs, t.outcome) for t in loop.trials
     ]
-    assert len(again.calls) == 40 < len(land.calls)
+    assert len(again.calls) == 64 < len(land.calls)
 
 
 @pytest.mark.parametrize("kept", [5, 17, 30])

@@ -21,7 +21,7 @@ from autoturbo.search.selection.racing import race
 from autoturbo.search.surrogates.surrogate import ScoredCandidate
 from autoturbo.search.warm_starts.starts import decisions_for, placing_seconds, starts_of
 from autoturbo.search.warm_starts.transfer import transfer
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.tuning.campaign import Campaign
 from tests.schedule.schedule_samples import block as residual_block
 from tests.search.search_doubles import Landscape

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from autoturbo.errors import ExecutorError, PluginError, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
@@ -38,9 +39,9 @@ from autoturbo.search.executors import (
 )
 from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, PairCache, RetryPolicy, lost
 from autoturbo.search.executors.ray_session import Session, connect
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.outcomes import TIME_IS_UP, outcome_of
 from autoturbo.testing.contract import small_networks
 from tests.search.search_doubles import (
     Dying,
@@ -633,8 +634,18 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as raised:
         make_executor(ray="local")
-    assert str(raised.value).startswith("--ray: Ray's library cannot be loaded: ")
-    assert "; 'pip install ray' installs it; '--jobs N' measures without it" in str(raised.value)
+    said = f"--ray: needs Ray, which is not installed; {how_to_install('ray')}; "
+    assert str(raised.value) == f"{said}'--jobs N' measures without it"
+
+
+def test_a_broken_library_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('libray.so: no such file\\nor folder')\n")
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError) as raised:
+        make_executor(ray="local")
+    said = "--ray: Ray's library cannot be loaded: or folder; "
+    assert str(raised.value) == f"{said}'--jobs N' measures without it"
 
 
 # Several pairs on one pool

@@ -13,7 +13,7 @@ from autoturbo.search.encoding import START, Dimension
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.search.search_doubles import measurement
 from tests.search.space_samples import block, space_of
 
@@ -188,6 +188,8 @@ def test_auto_is_what_the_start_says() -> None:
     found = importance_of(space, [Trial(0, elsewhere, measurement(1.0))], LATENCY)
     _, depth, start = found.knobs
     assert (start.best, depth.best, depth.border) == (1, AUTO, "greatest")
+    assert (start.told, depth.told) == ("1", "as start 1")
+    assert found.knobs[0].told == found.knobs[0].best  # the start leaves it as published
 
 
 def test_contributions_add_up_to_the_prediction() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autoturbo.config import EFFORTS, TuneConfig
 from autoturbo.errors import UsageError
 from autoturbo.search.objectives import OBJECTIVES, find_objectives, pareto
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 from tests.search.search_doubles import measurement
 
 POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)

@@ -8,8 +8,8 @@ import pytest
 
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.warm_starts.dp_partition import Table
-from autoturbo.search.warm_starts.starts import placing_seconds, starts_of
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.search.warm_starts.starts import placed_starts, placing_seconds
+from autoturbo.simulator.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, workload
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.Monkey
     made: list[Table] = []
     monkeypatch.setattr(Table, "of", _noting(made))
     shares: list[float] = []
-    starts_of(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
+    placed_starts(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
     monkeypatch.setattr("autoturbo.search.warm_starts.starts._WAY_S", 1.0)
     monkeypatch.setattr("autoturbo.search.warm_starts.starts._COVER_S", 0.0)
     said = placing_seconds(ModelScheduler(workload("resnet18"), STCP920, "float16"))

@@ -19,8 +19,8 @@ from autoturbo.search import make_sampler
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.study import StudyProposer
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
 from tests.schedule.schedule_samples import chain
 from tests.schedule.schedule_samples import target as machine_of
 from tests.search.exhaustive_search import ExactAnswer, restricted, search_all

@@ -30,7 +30,7 @@ from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
 from autoturbo.search.surrogates.surrogate import ChoiceSurrogate, ScoredCandidate
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from tests.search.search_doubles import Landscape, small_space, toy_space
 from tests.search.space_samples import block, space_of
 

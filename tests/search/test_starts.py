@@ -17,20 +17,27 @@ from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
 from autoturbo.schedule.partition.clusters import PARTS
 from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.schedule.pipeline import ModelScheduler, plan
+from autoturbo.search.constants import Starts
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.evolution import openings, propose
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.costs import DividedCosts, GroupLimits
+from autoturbo.search.warm_starts.costs import DividedCosts, GroupLimits, Variant
 from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram
-from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.search.warm_starts.starts import (
+    DIVIDED,
+    LONGEST,
+    placed_starts,
+    start_from,
+    starts_of,
+)
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import Net, target, workload
 from tests.schedule.schedule_samples import block as residual_block
 from tests.search.search_doubles import toy_graph, toy_target
 from tests.search.space_samples import started_space
-from tests.simulate.simulate_samples import changed, one_core
+from tests.simulator.simulate_samples import changed, one_core
 
 STCP920 = load_target("stcp920")
 
@@ -150,6 +157,15 @@ def test_the_first_start_is_the_fastest_and_no_slower_than_any_policy(
     plain = Knobs(batches_per_cluster=samples, factor_policy=policy)
     for knobs in (plain, dataclasses.replace(plain, fetch_ahead=FAR)):
         assert seconds[0] <= latency(evaluator, fitting(knobs, machine()))
+
+
+def test_starts_have_tiles_by_cost_where_that_is_faster() -> None:
+    evaluator = Evaluator(workload("squeezenet1_1"), load_target("stcp920"), "float16")
+    starts = starts_of(evaluator)
+    for start in starts:
+        other = dataclasses.replace(start, tiling="cost" if start.tiling == AUTO else AUTO)
+        assert latency(evaluator, start) <= latency(evaluator, other) / 0.99
+    assert any(start.tiling == "cost" for start in starts)
 
 
 @pytest.mark.full
@@ -315,6 +331,28 @@ def test_clusters_that_would_all_read_large_weights_get_them_too() -> None:
     heuristic, first = evaluator.heuristic(), starts_of(evaluator)[0]
     assert first.cluster_partitioning in PARTS
     assert latency(evaluator, first) < 0.75 * latency(evaluator, heuristic)
+
+
+def test_a_divided_sub_graph_costs_the_same_whatever_is_costed_with_it() -> None:
+    """Loads of one may run over the kernels of another in a schedule, not in a list of variants."""
+    scheduler = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16").model_scheduler
+    free = dataclasses.replace(FREE, cluster_partitioning="channel", fetch_ahead=FAR)
+    costs, lengths = DividedCosts(scheduler, free), (4, 2, 1)
+    variants = [Variant(tuple(range(n)), 0, -1, 1, SubGraphKnobs("")) for n in lengths]
+    alone = [costs.seconds([variant]).item() for variant in variants]
+    assert costs.seconds(variants).tolist() == alone
+
+
+@pytest.mark.full
+def test_the_heuristic_is_cut_where_clusters_divide_outputs_in_less_time() -> None:
+    evaluator = Evaluator(workload("googlenet", 1), STCP920, "float16")
+    first = placed_starts(evaluator)[0]
+    assert first.origin == DIVIDED
+    assert {own.boundary for own in first.knobs.overrides} == {"cut"}
+    whole = dataclasses.replace(first.knobs, overrides=())
+    assert latency(evaluator, first.knobs) < 0.8 * latency(evaluator, whole)
+    uncut = starts_of(evaluator, Starts(most=12, divided_cuts=0))
+    assert any(dataclasses.replace(whole, tiling=one.tiling) == one for one in uncut)
 
 
 def test_costs_without_divided_outputs_refuse_them() -> None:

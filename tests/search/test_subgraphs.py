@@ -18,7 +18,7 @@ from autoturbo.schedule.partition.overrides import resolve
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import blocks_of
-from autoturbo.simulate.plan import COLUMNS, KernelStatistics
+from autoturbo.simulator.plan import COLUMNS, KernelStatistics
 
 STCP920 = load_target("stcp920")
 BATCHES = {"resnet50": 64, "mobilenet_v2": 128, "bert_base_s128": 32}

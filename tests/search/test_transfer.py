@@ -21,9 +21,17 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.evolution import initial_settings
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import decisions_for, kept_decisions, starting_point
-from autoturbo.search.warm_starts.transfer import Decisions, decisions_of, moved, nearest, transfer
-from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.search.warm_starts.transfer import (
+    Decisions,
+    decisions_of,
+    moved,
+    nearest,
+    rebatched,
+    transfer,
+)
+from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.tuning.tuner import tune
+from autoturbo.verifier import verify_schedule
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload
 from tests.schedule.test_schedule_properties import drawn
 
@@ -171,6 +179,30 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     assert "made smaller to fit" in found.origin
 
 
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), batch=st.integers(1, 12), blocks=st.integers(1, 2))
+def test_any_setting_of_another_batch_gives_a_sound_schedule(
+    data: st.DataObject, batch: int, blocks: int
+) -> None:
+    knobs = drawn(data, residual(blocks, batch=8), machine()).knobs
+    model_scheduler = ModelScheduler(residual(blocks, batch=batch), machine(), FP16)
+    schedule = build_schedule(model_scheduler, rebatched(model_scheduler, knobs))
+    assert schedule.model.batch == batch
+    assert verify_schedule(schedule, numbers=False).findings == ()
+
+
+def test_a_setting_of_another_batch_keeps_what_fits() -> None:
+    few = ModelScheduler(residual(2, batch=2), machine(), FP16)
+    name = few.context(2).layers[1].name
+    own = SubGraphKnobs(name, boundary="cut", dim=0, factor=8)
+    found = rebatched(few, Knobs(batches_per_cluster=4, tile_subdivision=4, overrides=(own,)))
+    assert (found.batches_per_cluster, found.tile_subdivision) == ("auto", 4)
+    (fitted,) = found.overrides
+    assert (fitted.layer, fitted.boundary, fitted.dim, fitted.factor) == (name, "cut", 0, 2)
+    kept = Knobs(tile_subdivision=4)
+    assert rebatched(few, kept) == kept
+
+
 @pytest.mark.full
 def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
     graph = residual(2)
@@ -185,7 +217,7 @@ def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) 
             store.put_best(dataclasses.replace(best, decisions=broken))
             known, notes = decisions_for(store, best.key, graph)
             assert known == ()
-            of = f"{best.model} in {store.path}, run {best.run}, trial 0"
+            of = f"{best.model} in {store.path}, run {best.run}, the heuristic"
             assert notes == (f"not read: what the schedule of {of} decided",)
     again = tune(
         graph, machine(), dtype=FP16, trials=2, database=tmp_path / "a.db",
@@ -201,7 +233,7 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
             graph, machine(), dtype=FP16, trials=40, subgraphs=2, database=tmp_path / "a.db",
             runs_folder=tmp_path / "runs", baselines=(), transfer=transfer,
         )  # fmt: skip
-        return [trial.knobs for trial in result.history]
+        return [trial.knobs for trial in result.trials]
 
     run(residual(3))
     deep = residual(5)

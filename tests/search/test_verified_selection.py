@@ -21,10 +21,10 @@ from autoturbo.search.selection.verified_selection import (
     passed,
     verifier_of,
 )
-from autoturbo.simulate.contract import Scheduled
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP
-from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from autoturbo.simulator.contract import Scheduled
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.outcomes import TIME_IS_UP
+from autoturbo.verifier.findings import Check, Finding, Numbers, Verification
 from tests.search.search_doubles import Landscape, ToySchedule
 
 LATENCY = find_objectives("latency")

@@ -10,8 +10,8 @@ import pytest
 
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.testing import measurers as checks
 from autoturbo.testing.contract import small_networks
 

@@ -12,8 +12,8 @@ import pytest
 
 import autoturbo
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Simulator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.evaluator import Simulator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.testing import MEASURER_CHECKS, ContractError, MeasurerCase, check_measurer
 from autoturbo.testing import measurers as checks
 

@@ -18,11 +18,11 @@ import pytest
 import autoturbo
 from autoturbo.cost_models.contract import Example, Kernels, ModelStart
 from autoturbo.cost_models.model import KernelTrees
-from autoturbo.errors import PluginError
+from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.registry import COST_MODELS
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from autoturbo.testing import COST_MODEL_CHECKS, ContractError, CostModelCase, check_cost_model
 from autoturbo.testing.contract import small_networks
 from autoturbo.tuning.result import TuneResult
@@ -163,6 +163,21 @@ def test_a_broken_one_is_one_line(name: str, wrong: str, tmp_path: Path) -> None
         tuned(tmp_path, 40, cost_model=name, round=4)
 
 
+def test_a_process_may_register_its_own(tmp_path: Path, page: dict[str, Any]) -> None:
+    try:
+        COST_MODELS.register("here", page["Nearest"])
+        nearest = tuned(tmp_path / "nearest", cost_model="here")
+        COST_MODELS.register("here", Inverted)
+        inverted = tuned(tmp_path / "inverted", cost_model="here")
+        assert "here" in COST_MODELS.names()
+    finally:
+        COST_MODELS.here.clear()
+    assert nearest.run != inverted.run  # of one name, but two
+    with pytest.raises(UsageError, match="the cost model 'kernels' is one of ours"):
+        COST_MODELS.register("kernels", Inverted)
+    assert COST_MODELS.names() == ("kernels",)
+
+
 @pytest.mark.usefixtures("plugged")
 def test_a_run_says_which_it_had(tmp_path: Path) -> None:
     ours, named, theirs = (
@@ -182,7 +197,7 @@ def test_a_model_that_turns_the_ranking_round_makes_the_search_worse(tmp_path: P
     """What it has measured once the model has learned is slower, and nothing is better."""
 
     def later(result: TuneResult) -> float:
-        outcomes = [trial.outcome for trial in result.history[12:]]
+        outcomes = [trial.outcome for trial in result.trials[12:]]
         times = [own.latency for own in outcomes if isinstance(own, Measurement)]
         return float(np.log(times).mean())
 

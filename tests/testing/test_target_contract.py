@@ -12,8 +12,8 @@ import autoturbo
 from autoturbo.hardware import Target, load_target, scaffold
 from autoturbo.hardware.machine import load_machine
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Simulator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulator.evaluator import Simulator
+from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.testing import ContractError, TargetCase, check_target
 from autoturbo.testing import targets as checks
 from tests.tiers import tiered

@@ -10,7 +10,7 @@ import pytest
 
 from autoturbo.errors import RefusedError, UsageError
 from autoturbo.hardware import Target, load_target
-from autoturbo.simulate.single import KernelGrids, Residence, product_graph
+from autoturbo.simulator.single import KernelGrids, Residence, product_graph
 from autoturbo.tuning.calibrated_file import calibrated_target
 from autoturbo.tuning.calibration import (
     Parameter,

@@ -170,9 +170,9 @@ def test_what_is_asked_for_reaches_the_tuner(
         return tune_all(pairs, config, dataclasses.replace(execution, ray=None, jobs=1))
 
     monkeypatch.setattr(sweeping, "tune_all", noted)
-    swept(tmp_path, VARY[:1], ray="local", jobs=3, timeout_s=9.0, patience=7, round=4)
+    swept(tmp_path, VARY[:1], ray="local", jobs=3, timeout=9.0, patience=7, round=4)
     ((config, execution),) = given
-    assert (execution.ray, execution.jobs, execution.timeout_s) == ("local", 3, 9.0)
+    assert (execution.ray, execution.jobs, execution.timeout) == ("local", 3, 9.0)
     assert (config.patience, config.round, config.transfer) == (7, 4, False)
 
 

@@ -34,12 +34,12 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress
-from autoturbo.simulate.contract import Scheduled, TuningEvaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.contract import Scheduled, TuningEvaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.tuning.keys import scheduler_version
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import tune
-from autoturbo.verify.findings import Check, Finding, Verification
+from autoturbo.verifier.findings import Check, Finding, Verification
 from tests.compiled_later import compiled_later
 from tests.search.search_doubles import (
     Landscape,
@@ -99,22 +99,22 @@ def story(result: TuneResult) -> list[tuple[int, str, float | str]]:
     return [
         (t.number, t.knobs.id,
          t.outcome.latency if isinstance(t.outcome, Measurement) else t.outcome.reason)
-        for t in result.history
+        for t in result.trials
     ]  # fmt: skip
 
 
 def test_the_first_trial_is_the_published_heuristic_and_the_best_is_no_worse(go: Tune) -> None:
     result = go()
-    assert result.history[0].knobs == Knobs()
-    assert result.default == result.history[0].outcome
+    assert result.trials[0].knobs == Knobs()
+    assert result.default == result.trials[0].outcome
     assert result.default is not None
     assert result.best.measurement.latency < result.default.latency
     fastest = min(
-        (t.outcome.latency, t.number) for t in result.history if isinstance(t.outcome, Measurement)
+        (t.outcome.latency, t.number) for t in result.trials if isinstance(t.outcome, Measurement)
     )
     assert (result.best.measurement.latency, result.best.trial) == fastest
-    assert (result.state, result.trials, result.seed) == ("done", 40, 0)
-    assert [t.number for t in result.history] == list(range(40))
+    assert (result.state, result.measured, result.seed) == ("done", 40, 0)
+    assert [t.number for t in result.trials] == list(range(40))
 
 
 def test_nothing_is_measured_twice_but_the_best(go: Tune) -> None:
@@ -141,7 +141,7 @@ def test_what_is_kept(go: Tune, tmp_path: Path) -> None:
     assert info.key.scheduler_version == f"{scheduler_version()}+evaluator"
     assert info.settings["shapes"] == {"x": [64, 8]}
     assert [(r.number, r.knobs, r.outcome) for r in records] == [
-        (t.number, t.knobs, t.outcome) for t in result.history
+        (t.number, t.knobs, t.outcome) for t in result.trials
     ]
     assert (best.trial, best.knobs, best.run) == (result.best.trial, result.best.knobs, result.run)
     assert best.schedule == result.schedule_file.read_text() == result.best.schedule.text
@@ -158,7 +158,7 @@ def test_the_study_holds_every_trial_once(go: Tune) -> None:
     study = result.study
     assert [t.user_attrs["trial"] for t in study.trials] == list(range(40))
     assert study.best_value == result.best.measurement.latency
-    failed = [t.number for t in result.history if isinstance(t.outcome, Failure)]
+    failed = [t.number for t in result.trials if isinstance(t.outcome, Failure)]
     pruned = [t.number for t in study.trials if t.state == optuna.trial.TrialState.PRUNED]
     assert pruned == failed
 
@@ -218,12 +218,12 @@ def test_a_cluster_makes_no_difference(go: Tune) -> None:
 )
 def test_samplers_by_name(go: Tune, sampler: str) -> None:
     result = go(sampler=sampler, trials=24)
-    assert len({t.knobs.id for t in result.history}) == 24
+    assert len({t.knobs.id for t in result.trials}) == 24
 
 
 def test_failures_and_missing_statistics_do_not_stop_a_run(go: Tune) -> None:
-    result = go(evaluator=patchy, trials=60)
-    reasons = {t.outcome.reason for t in result.history if isinstance(t.outcome, Failure)}
+    result = go(evaluator=patchy, trials=100)
+    reasons = {t.outcome.reason for t in result.trials if isinstance(t.outcome, Failure)}
     assert {"raised", "invalid"} <= reasons
     assert result.default is not None
     assert result.best.measurement.latency < result.default.latency
@@ -260,13 +260,13 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Space, "of", staticmethod(lambda *_, **__: small_space()))
     result = go(trials=500)
-    assert (result.trials, result.state, result.stopped) == (18, "done", Stop.SPACE)
-    assert len({t.knobs.id for t in result.history}) == 18
+    assert (result.measured, result.state, result.stopped) == (18, "done", Stop.SPACE)
+    assert len({t.knobs.id for t in result.trials}) == 18
 
 
 def test_time_ends_a_run(go: Tune) -> None:
     assert go(trials=None, time_budget=0.3).stopped is Stop.TIME
-    assert go(trials=5, time_budget=60.0).trials == 5
+    assert go(trials=5, time_budget=60.0).measured == 5
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.full)])
@@ -275,8 +275,8 @@ def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
     flags = {"evaluator": lingering, "jobs": jobs, "baselines": ()}
     result = go(trials=200, time_budget=1.0, **flags)
     assert (result.stopped, result.state) == (Stop.TIME, "done")
-    assert result.trials < 200  # which take 20 s
-    more = result.trials + 20
+    assert result.measured < 200  # which take 20 s
+    more = result.measured + 20
     rest = carry_on(trials=more, time_budget=600.0)
     assert story(rest) == story(go("whole", trials=more, time_budget=600.0, baselines=()))
 
@@ -285,8 +285,8 @@ def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
 def test_each_part_of_a_run_measures_something_however_little_time_it_has(
     go: Tune, carry_on: Tune
 ) -> None:
-    assert go(time_budget=1e-9).trials == 1
-    assert [carry_on(trials=40, time_budget=1e-9).trials for _ in range(3)] == [2, 3, 4]
+    assert go(time_budget=1e-9).measured == 1
+    assert [carry_on(trials=40, time_budget=1e-9).measured for _ in range(3)] == [2, 3, 4]
     assert story(carry_on(trials=40, time_budget=60.0)) == story(go("whole", time_budget=60.0))
 
 
@@ -305,10 +305,10 @@ class NearBound(Landscape):
 def test_it_stops_where_nothing_better_is_found(go: Tune) -> None:
     result = go(trials=2000, patience=40)
     better, best = 0, float("inf")
-    for trial in result.history:
+    for trial in result.trials:
         if isinstance(trial.outcome, Measurement) and trial.outcome.latency < best:
             better, best = trial.number, trial.outcome.latency
-    waited = result.trials - 1 - better
+    waited = result.measured - 1 - better
     assert 40 <= waited < 40 + SEARCH.rounds.round_trials
     assert (result.stopped, result.state) == (Stop.NO_PROGRESS, "done")
     assert "done (no-progress)" in (result.run_folder / "log.txt").read_text()
@@ -318,9 +318,9 @@ def test_it_stops_near_the_lower_bound(go: Tune) -> None:
     result = go(trials=400, bound_gap=0.5, evaluator=near_bound)
     assert result.stopped is Stop.BOUND
     assert result.best.measurement.latency == 1e-6
-    assert result.trials - 1 - result.best.trial < SEARCH.rounds.round_trials
+    assert result.measured - 1 - result.best.trial < SEARCH.rounds.round_trials
     first = go("b", trials=400, bound_gap=1.0, evaluator=near_bound)
-    assert (first.trials, first.stopped) == (1, Stop.BOUND)
+    assert (first.measured, first.stopped) == (1, Stop.BOUND)
 
 
 def test_why_it_stopped(go: Tune) -> None:
@@ -336,9 +336,9 @@ def test_early_stopping_is_the_same_after_a_resumption(go: Tune, carry_on: Tune)
         go(**rules, evaluator=functools.partial(mortal, 30))
     result = carry_on()
     assert story(result) == story(whole)
-    assert (result.stopped, carry_on().trials) == (Stop.NO_PROGRESS, whole.trials)
-    more = carry_on(trials=whole.trials + 16)
-    assert (more.trials, more.stopped) == (whole.trials + 16, Stop.TRIALS)
+    assert (result.stopped, carry_on().measured) == (Stop.NO_PROGRESS, whole.measured)
+    more = carry_on(trials=whole.measured + 16)
+    assert (more.measured, more.stopped) == (whole.measured + 16, Stop.TRIALS)
     assert carry_on(patience=1).stopped is Stop.TRIALS  # the new total is kept
     assert carry_on(trials=2000, patience=1).stopped is Stop.NO_PROGRESS
 
@@ -356,7 +356,7 @@ def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -
     manifest = json.loads((first.run_folder / "manifest.json").read_text())
     assert manifest["settings"]["limits"]["trials"] == 50
     result = carry_on()
-    assert (result.trials, result.stopped) == (50, Stop.TRIALS)
+    assert (result.measured, result.stopped) == (50, Stop.TRIALS)
     assert story(result) == story(whole)
 
 
@@ -376,7 +376,7 @@ def test_progress_tells_of_what_is_compiled(
         seen: list[Progress] = []
         make = functools.partial(compiling, function)
         result = call(on_progress=seen.append, trials=trials, evaluator=make)
-        assert result.trials == trials
+        assert result.measured == trials
         told = [p for p in seen if p.to_compile]
         assert told
         assert {(p.model, p.target, p.compiled) for p in told} == {("toy", "stcp920", 0)}
@@ -415,7 +415,7 @@ def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
     known = [p.done for p in seen[:-1] if p.remaining_s is not None]
     assert known == list(range(2 + SEARCH.rounds.round_trials, 101))
     assert seen[0].best_latency == last.default_latency
-    failed = sum(isinstance(t.outcome, Failure) for t in result.history)
+    failed = sum(isinstance(t.outcome, Failure) for t in result.trials)
     assert sum(last.infeasible.values()) == failed
 
 
@@ -433,7 +433,7 @@ def test_other_objectives(go: Tune, objective: str) -> None:
 def test_throughput_is_latency_the_other_way_round(go: Tune) -> None:
     result = go(objective="throughput", trials=60)
     assert result.default is not None
-    latencies = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
+    latencies = [t.outcome.latency for t in result.trials if isinstance(t.outcome, Measurement)]
     assert result.best.measurement.latency == min(latencies) < result.default.latency
     assert result.study.best_value == result.best.measurement.throughput
 
@@ -445,7 +445,7 @@ def test_several_objectives_give_a_front(go: Tune, tmp_path: Path) -> None:
     assert result.best.trial in {t.number for t in result.front}
     with Database.open(tmp_path / "a.db") as store:
         (kept,) = store.best()
-    latencies = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
+    latencies = [t.outcome.latency for t in result.trials if isinstance(t.outcome, Measurement)]
     assert kept.measurement.latency == min(latencies)
 
 
@@ -502,7 +502,7 @@ def test_a_heuristic_that_fails_is_no_reference(go: Tune, tmp_path: Path) -> Non
     """It is checked though it is not the best; no gain is stated over it, here or by the record."""
     whole = go("whole")
     assert whole.best.trial != 0
-    result = go(verifier=Picky(whole.history[0].knobs))
+    result = go(verifier=Picky(whole.trials[0].knobs))
     assert [r.trial for r in result.refused] == [0]
     assert result.default is None
     assert "default" not in result.outcomes()
@@ -697,7 +697,7 @@ def test_ctrl_c_inside_a_measurement_keeps_what_was_measured(
 ) -> None:
     result = go(evaluator=interrupting, baselines=())
     assert result.state == "interrupted"
-    assert result.trials == 30
+    assert result.measured == 30
     with Database.open(tmp_path / "a.db") as store:
         (info,) = store.runs()
     assert (info.state, info.trials) == ("interrupted", 30)
@@ -725,7 +725,7 @@ def test_a_run_that_made_its_last_trial_is_done_whatever_was_pressed(
             os.kill(os.getpid(), signal.SIGINT)
 
     result = go(on_progress=press)
-    assert (result.state, result.trials) == ("done", 40)
+    assert (result.state, result.measured) == ("done", 40)
     with Database.open(tmp_path / "a.db") as store:
         assert store.runs()[0].state == "done"
 
@@ -758,7 +758,7 @@ def test_a_run_outside_the_main_thread(go: Tune) -> None:
     thread = threading.Thread(target=lambda: found.append(go(trials=18)))
     thread.start()
     thread.join()
-    assert found[0].trials == 18
+    assert found[0].measured == 18
 
 
 _DRIVER = """

@@ -14,7 +14,7 @@ from autoturbo.errors import AutoTurboError, InfeasibleError, RunError, UsageErr
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import Pair, resume_all, tune, tune_all
 from tests.search.search_doubles import Landscape, WalledIn, toy_graph
@@ -68,7 +68,7 @@ def story(result: TuneResult) -> list[tuple[int, str, float | str]]:
     return [
         (t.number, t.knobs.id,
          t.outcome.latency if isinstance(t.outcome, Measurement) else t.outcome.reason)
-        for t in result.history
+        for t in result.trials
     ]  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_a_call_that_was_killed_goes_on_together(tmp_path: Path) -> None:
 
 def test_a_time_budget_is_that_of_the_call(tmp_path: Path) -> None:
     ended = results(tune_all(pairs(), *options(tmp_path, trials=None, time_budget=1e-9)))
-    assert [result.trials for result in ended] == [1, 1, 1]
+    assert [result.measured for result in ended] == [1, 1, 1]
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import tune
-from autoturbo.verify.findings import Check
+from autoturbo.verifier.findings import Check
 from tests.search.fork_model import save_fork
 
 
@@ -50,7 +50,7 @@ def test_the_best_assignment_is_kept_and_read_back(
     assert result.best.verified == tuple(Check)
     with Database.open(tmp_path / "a.db", create=False) as database:
         (best,) = database.best()
-        assert [t.knobs for t in database.trials(result.run)] == [t.knobs for t in result.history]
+        assert [t.knobs for t in database.trials(result.run)] == [t.knobs for t in result.trials]
     assert (best.target, best.knobs) == ("zcu102-vta4", result.best.knobs)
     stored = decided(best.schedule, model, machine, "a.db")
     again = MachineEvaluator(model, machine, "int8").rebuilt(stored, "a.db")
@@ -65,7 +65,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
         short.run, database=tmp_path / "short/a.db", load_graph=lambda _: model, trials=30
     )
     whole = run(model, machine, tmp_path / "whole")
-    assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
+    assert [t.knobs for t in longer.trials] == [t.knobs for t in whole.trials]
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
@@ -79,8 +79,8 @@ def test_all_samplers_begin_with_the_same_assignments(
         other = run(model, machine, tmp_path / sampler, trials=12, sampler=sampler)
         best = min(m.latency for m in other.baselines.values())
         assert other.best.measurement.latency <= best
-        with_starts = [t.knobs for t in other.history][:5]
-        assert with_starts == [t.knobs for t in annealed.history][:5]
+        with_starts = [t.knobs for t in other.trials][:5]
+        assert with_starts == [t.knobs for t in annealed.trials][:5]
 
 
 @pytest.mark.full
@@ -107,15 +107,15 @@ def test_what_was_measured_before_a_kill_is_not_measured_again(
     )  # fmt: skip
     assert len(fresh) == 30 - info.trials
     whole = run(model, machine, tmp_path / "whole")
-    assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
+    assert [t.knobs for t in longer.trials] == [t.knobs for t in whole.trials]
 
 
 def test_other_samplers_work_on_the_same_space(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:
     result = run(model, machine, tmp_path, sampler="random", trials=8)
-    assert result.trials == 8
-    assert len({trial.knobs for trial in result.history}) == 8
+    assert result.measured == 8
+    assert len({trial.knobs for trial in result.trials}) == 8
     assert result.study.trials[0].params["cut before b"] in (True, False)
 
 
@@ -125,7 +125,7 @@ def test_any_number_of_workers_gives_the_same(
 ) -> None:
     alone = run(model, machine, tmp_path / "1")
     shared = run(model, machine, tmp_path / "2", jobs=2)
-    assert [t.knobs for t in alone.history] == [t.knobs for t in shared.history]
+    assert [t.knobs for t in alone.trials] == [t.knobs for t in shared.trials]
     assert alone.schedule_file.read_bytes() == shared.schedule_file.read_bytes()
 
 
@@ -142,8 +142,8 @@ def test_what_a_machine_cannot_be_asked_for(model: Graph, machine: Machine, tmp_
 
 def test_knobs_of_units_are_for_machines(model: Graph) -> None:
     from autoturbo.hardware import load_target
-    from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.measurement import Failure
+    from autoturbo.simulator.evaluator import Evaluator
+    from autoturbo.simulator.measurement import Failure
 
     knobs = Knobs.from_dict({"units": {"layers": {"b": "npu0"}}})
     found = Evaluator(model, load_target("stcp920"), "float16").evaluate(knobs)

@@ -18,13 +18,13 @@ from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.progress import Progress
-from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.simulate.measurers import measurement_of
+from autoturbo.search.warm_starts.starts import WarmStart, placed_starts
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
+from autoturbo.simulator.measurers import measurement_of
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import tune
-from autoturbo.verify.findings import Check
+from autoturbo.verifier.findings import Check
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_real_model_is_tuned_the_same_way_by_any_number_of_workers(
         (tmp_path / name).mkdir()
     alone, shared = run(model, tmp_path / "1"), run(model, tmp_path / "2", jobs=2)
     assert alone.schedule_file.read_bytes() == shared.schedule_file.read_bytes()
-    assert [t.knobs for t in alone.history] == [t.knobs for t in shared.history]
+    assert [t.knobs for t in alone.trials] == [t.knobs for t in shared.trials]
     assert alone.default is not None
     assert alone.best.measurement.latency <= alone.default.latency
     assert alone.default.latency < alone.baselines["tvm"].latency
@@ -62,8 +62,8 @@ def test_a_real_model_is_tuned_the_same_way_by_any_number_of_workers(
 def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
     short = run(model, tmp_path, trials=25)
     longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=50)
-    assert longer.history[: len(short.history)] == short.history
-    assert longer.trials >= 50 > short.trials
+    assert longer.trials[: len(short.trials)] == short.trials
+    assert longer.measured >= 50 > short.measured
     assert longer.best.measurement.latency <= short.best.measurement.latency
 
 
@@ -84,7 +84,7 @@ def test_real_schedules_are_verified(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_most_real_settings_can_be_measured(model: Graph, tmp_path: Path) -> None:
     result = run(model, tmp_path, sampler="random", trials=60)
-    measured = [t for t in result.history if isinstance(t.outcome, Measurement)]
+    measured = [t for t in result.trials if isinstance(t.outcome, Measurement)]
     assert len(measured) > 30
 
 
@@ -93,15 +93,15 @@ def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
     model: Graph, tmp_path: Path
 ) -> None:
     result = run(model, tmp_path, subgraphs=2)
-    own = [bool(t.knobs.overrides) for t in result.history]
+    own = [bool(t.knobs.overrides) for t in result.trials]
     assert any(own)
     assert not own[0]
-    for trial, mirrored in zip(result.history, result.study.trials, strict=True):
+    for trial, mirrored in zip(result.trials, result.study.trials, strict=True):
         names = [name for name in mirrored.params if name.startswith("subgraph")]
         started = mirrored.params.get("start", "auto") != "auto"
         assert bool(names or started) == bool(trial.knobs.overrides)
         assert all(mirrored.params[name] != "auto" for name in names)
-    assert len({t.knobs.id for t in result.history}) == len(result.history) > 40
+    assert len({t.knobs.id for t in result.trials}) == len(result.trials) > 40
 
 
 @pytest.mark.full
@@ -121,8 +121,8 @@ def test_others_search_sub_graphs_only_where_asked(
     names = {name for t in result.study.trials for name in t.params}
     assert any(name.startswith("subgraph") for name in names) == searched
     again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=24)
-    begun = [t.knobs for t in result.history]
-    assert [t.knobs for t in again.history[: len(begun)]] == begun
+    begun = [t.knobs for t in result.trials]
+    assert [t.knobs for t in again.trials[: len(begun)]] == begun
 
 
 @pytest.mark.full
@@ -132,22 +132,22 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
     seen: list[Progress] = []
     begin, clock = time.monotonic, [0.0]
 
-    def slow(*args: Any, **named: Any) -> tuple[Knobs, ...]:
+    def slow(*args: Any, **named: Any) -> tuple[WarmStart, ...]:
         clock[0] += 1000.0
-        return starts_of(*args, **named)
+        return placed_starts(*args, **named)
 
     monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts.starts_of", slow)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.placed_starts", slow)
     result = run(
         model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
     )
-    assert (seen[0].done, seen[0].phase) == (0, "finding warm starts")
+    assert (seen[0].done, seen[0].phase) == (0, "planning")
     placing = [p for p in seen if p.phase]
     assert seen[: len(placing)] == placing
-    assert any(p.phase == "finding warm starts 100 %" for p in placing)
+    assert any(p.phase == "planning 100 %" for p in placing)
     assert placing[-1].elapsed_s > 1000
     assert seen[len(placing)].elapsed_s > 1000
-    assert result.trials == 1
+    assert result.measured == 1
 
 
 @pytest.mark.full
@@ -160,11 +160,9 @@ def test_a_run_keeps_its_starts_and_goes_on_with_them(
     begun = run(model, tmp_path, trials=20)
     with Database.open(tmp_path / "a.db") as store:
         assert store.run(begun.run).settings["starts"]
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts.starts_of", lambda *_, **__: ())
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.placed_starts", lambda *_, **__: ())
     again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
-    assert [t.knobs for t in again.history[: len(whole.history)]] == [
-        t.knobs for t in whole.history
-    ]
+    assert [t.knobs for t in again.trials[: len(whole.trials)]] == [t.knobs for t in whole.trials]
     assert any(t.params["start"] != "auto" for t in again.study.trials if t.params)
 
 
@@ -185,10 +183,10 @@ def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
 ) -> None:
     large = import_model(workloads.get("mobilenet_v2").file, batch=128)
     result = run(large, tmp_path, trials=1)
-    first = result.history[0].knobs
+    first = result.trials[0].knobs
     assert first == Knobs(batches_per_cluster=first.batches_per_cluster)
     assert first.batches_per_cluster == 16  # of 32
-    assert result.default == result.history[0].outcome
+    assert result.default == result.trials[0].outcome
     assert result.default is not None
     assert result.best.measurement.latency == result.default.latency
     assert result.default.latency == result.baselines["graphturbo"].latency
@@ -211,8 +209,8 @@ def test_all_samplers_begin_with_the_same_points(tmp_path: Path) -> None:
         begun = len(result.origins) + 1
         assert begun > 2
         assert f"run {known.run}" in result.origins[-1]
-        found[sampler] = [t.knobs for t in result.history][:begun]
-        assert result.best.measurement.latency <= result.history[0].outcome.latency  # type: ignore[union-attr]
+        found[sampler] = [t.knobs for t in result.trials][:begun]
+        assert result.best.measurement.latency <= result.trials[0].outcome.latency  # type: ignore[union-attr]
     first = found["cost-model"]
     assert all(knobs == first for knobs in found.values())
 
@@ -226,7 +224,7 @@ def test_runs_of_other_samplers_with_starts_go_on(
     whole = run(small, tmp_path / "whole", trials=24, sampler=sampler, jobs=2, round=5)
     short = run(small, tmp_path, trials=3, sampler=sampler, round=5)
     longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: small, trials=24)
-    assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
+    assert [t.knobs for t in longer.trials] == [t.knobs for t in whole.trials]
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
@@ -235,7 +233,7 @@ def test_another_objective_tries_the_heuristic_at_every_number_of_samples(
     small: Graph, tmp_path: Path
 ) -> None:
     result = run(small, tmp_path, trials=6, objective="ddr-bytes", sampler="random")
-    published = [t.knobs for t in result.history if t.knobs == Knobs(
+    published = [t.knobs for t in result.trials if t.knobs == Knobs(
         batches_per_cluster=t.knobs.batches_per_cluster)]  # fmt: skip
     assert {k.batches_per_cluster for k in published} >= {"auto", 4, 2, 1}
     assert result.best.measurement.ddr_bytes <= result.baselines["graphturbo"].ddr_bytes

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 import quad_core
-from mappers import REFERENCES, read_table
 
 from autoturbo.graph.operators import Graph
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 
 pytestmark = pytest.mark.full
 
 
-PUBLISHED = read_table(REFERENCES / "stream_quad_core.csv", quad_core.COLUMNS)
 NAMES = ("O0", "O2", "tvm", "graphturbo")
 PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 
@@ -35,8 +33,8 @@ def levels(graph: Graph) -> dict[tuple[str, str], quad_core.Level]:
 
 
 def published(array: str, schedule: str) -> float:
-    rows = [r for r in PUBLISHED if r["array"] == array and r["schedule"] == schedule]
-    return min(float(row["cycles"]) for row in rows)
+    rows = quad_core.published(quad_core.REFERENCE, array)
+    return min(float(row["cycles"]) for row in rows if row["what"] == schedule)
 
 
 @pytest.mark.parametrize("array", list(quad_core.ARRAYS))

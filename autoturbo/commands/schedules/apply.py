@@ -1,12 +1,14 @@
 """Write the scheduled model as ONNX: every instance is a call of a function.
 
 A name that ends in ``.json`` gives the schedule spelled out instead: kernels, tiles, buffers.
-The schedule is the best one in the database, or of a schedule file, a knobs file, or a scheduler.
+The schedule is the best one in the database, also of another batch (``--nearest-batch``), or of a
+schedule file, a knobs file, or a scheduler.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +21,14 @@ from autoturbo.commands.loading import (
     add_target_options,
     asked_inputs,
     load_any_pair,
+    load_given,
     model_file,
     outputs_of,
     tell_notes,
 )
-from autoturbo.commands.parser import Parser, command_line
+from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.scheduling import (
+    AdaptedJson,
     CheckName,
     ChosenSchedule,
     add_schedule_options,
@@ -34,21 +38,23 @@ from autoturbo.commands.scheduling import (
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.errors import Location, RefusedError, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs
+from autoturbo.graph.operators import Graph
+from autoturbo.report.units import percent, ratio
 from autoturbo.schema import Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.verify.onnx_writer.scheduled_model import Applied
+    from autoturbo.verifier.onnx_writer.scheduled_model import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
-EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
+EXAMPLE = "autoturbo apply resnet50 --batch 1 -o resnet50.stcp920.onnx"
 
 
 _VERIFIED = ("regions", "memory")
 
 
 class _Written(TypedDict, total=False):
-    """What was written as functions."""
+    """What was written as functions, and how settings of another batch compare."""
 
     data_files: list[str]
     missing: list[str]
@@ -56,6 +62,7 @@ class _Written(TypedDict, total=False):
     instances: Natural
     nodes: Natural
     passes: Natural
+    adapted: AdaptedJson
 
 
 class ApplyLine(ModelNotes, _Written):
@@ -73,10 +80,14 @@ def add_arguments(parser: Parser) -> None:
     """Add the model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)
     add_target_options(parser)
+    what = add_schedule_options(parser, "the best in the database")
     add_flags(parser, TuneConfig, "measurer")
-    add_schedule_options(parser, "the best in the database")
+    text = (
+        "where the database has none of this batch, adapt the settings of the nearest that it has"
+    )
+    what.add_argument("--nearest-batch", action="store_true", help=text)
     text = "the scheduled model (ONNX), or its kernels spelled out where it ends in .json"
-    add = parser.add_argument
+    add = parser.group("what is kept").add_argument
     add("-o", "--output", metavar="FILE", type=Path, required=True, help=text)
     add_force_option(parser)
 
@@ -88,8 +99,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     outputs.check(options.output, Kind.KERNELS if spelled_out else Kind.MODEL)
     pair = load_any_pair(options)
     given = options.schedule or options.knobs or options.scheduler
-    chosen = chosen_schedule(options, pair) if given else schedule_of_database(options.db, pair)
-    console.say(f"{pair}, {pair.dtype}: {chosen.name}")
+    if options.nearest_batch and pair.on_target() is None:
+        message = f"{pair.target.name!r} is a machine of several processing units"
+        raise wrong("--nearest-batch", message, "tune it at this batch")
+    if given:
+        chosen = chosen_schedule(options, pair)
+    else:
+        near = partial(_at_batch, options) if options.nearest_batch else None
+        chosen = schedule_of_database(options.db, pair, near)
+    console.say(f"{pair}, {pair.dtype}: {chosen.name}{how_adapted(chosen, pair.model.batch)}")
     notes, written = tell_notes(pair.model, console), _Written()
     applied = None
     if spelled_out:
@@ -101,6 +119,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
             "functions": applied.functions, "instances": applied.instances,
             "nodes": applied.nodes, "passes": applied.passes,
         }  # fmt: skip
+    if chosen.adapted is not None:
+        written["adapted"] = chosen.adapted
     line: ApplyLine = {
         "model": pair.model.name, "target": pair.target.name, "dtype": pair.dtype,
         "scheduler": chosen.name, **notes, "file": str(options.output), **written,
@@ -113,6 +133,25 @@ def run(options: argparse.Namespace, console: Console) -> int:
     elif not console.json:
         _print(applied, _verify(chosen, options), console)
     return 0
+
+
+def _at_batch(options: argparse.Namespace, batch: int) -> Graph:
+    """Return the model at another batch, with all else as the options give it."""
+    return load_given(options.model, argparse.Namespace(**{**vars(options), "batch": batch}))
+
+
+def how_adapted(chosen: ChosenSchedule, batch: int) -> str:
+    """Return how settings of another batch compare at this one; empty for settings of its own."""
+    if chosen.adapted is None:
+        return ""
+    latency, base = chosen.adapted["latency_s"], chosen.adapted["heuristic_s"]
+    said = f", adapted to batch {batch}"
+    if base is None:
+        return f"{said}; the heuristic does not fit"
+    if latency > base:
+        slower = f"{percent(latency / base - 1)} slower than the heuristic"
+        return f"{said}: {slower} in the simulator (--scheduler graphturbo takes that one)"
+    return f"{said}: {ratio(base / latency)} over the heuristic in the simulator"
 
 
 def _print(applied: Applied, next_command: str, console: Console) -> None:
@@ -144,7 +183,12 @@ def _counted(number: int, name: str) -> str:
 
 
 def _verify(chosen: ChosenSchedule, options: argparse.Namespace) -> str:
-    """Return the command that checks the numbers of the same schedule."""
+    """Return the command that checks the numbers of the same schedule; adapted, that tunes it."""
+    if chosen.adapted is not None:
+        given = {"--target": options.target, "--dtype": options.dtype}
+        flags = [word for flag, one in given.items() if one is not None for word in (flag, one)]
+        extents = extent_flags(**asked_inputs(options))
+        return command_line(options.db, "tune", options.model, *flags, *extents)
     if chosen.run:
         return command_line(options.db, "verify", options.model, "--run", chosen.run)
     names = ("target", "dtype", "schedule", "knobs", "scheduler")
@@ -182,8 +226,8 @@ def apply_schedule(
         VerifyError: The schedule cannot be written as ONNX.
         ModelError: The file is not usable.
     """
-    from autoturbo.verify.onnx_writer.partial_operator import RegionError
-    from autoturbo.verify.onnx_writer.scheduled_model import BuildError, write_scheduled_model
+    from autoturbo.verifier.onnx_writer.partial_operator import RegionError
+    from autoturbo.verifier.onnx_writer.scheduled_model import BuildError, write_scheduled_model
 
     source, place = model_file(model), Path(out)
     outputs.reading(source).check(place, Kind.MODEL)
@@ -228,7 +272,7 @@ def write_kernels(
 
 def _check(schedule: AnySchedule, model: str | Path) -> None:
     """Check regions and memory; raise RefusedError where a check fails."""
-    from autoturbo.verify import verify_schedule
+    from autoturbo.verifier import verify_schedule
 
     findings = verify_schedule(schedule, numbers=False).findings
     if findings:

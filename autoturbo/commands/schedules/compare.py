@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired
@@ -21,13 +22,14 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import best_of_database, measured_schedule, why_no_best
 from autoturbo.config import TuneConfig
-from autoturbo.errors import PluginError
+from autoturbo.errors import PluginError, UsageError
 from autoturbo.graph.operators import Graph, UncountedJson
-from autoturbo.registry import HEURISTIC, PUBLISHED, Printer
+from autoturbo.registry import HEURISTIC, PUBLISHED
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
     View,
+    Viewed,
     comparison_view,
     mixed_samples,
     mixed_sentence,
@@ -43,7 +45,7 @@ from autoturbo.report.units import (
     versus,
 )
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
-from autoturbo.simulate.measurement import (
+from autoturbo.simulator.measurement import (
     FailedJson,
     Failure,
     LatencyRange,
@@ -51,6 +53,7 @@ from autoturbo.simulate.measurement import (
     MeasurementJson,
     Outcome,
     RangeJson,
+    seconds_of,
 )
 
 if TYPE_CHECKING:
@@ -58,10 +61,10 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import Machine
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.heterogeneous.measurement import MachineMeasurement, MachineOutcome
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
 USAGE = "MODEL [--target T] [options]"
-EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"
+EXAMPLE = "autoturbo compare resnet50 --target stcp920"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -88,7 +91,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.answer(f"{pair}, {found.dtype} ({figures_of(pair.measurer, found.known_error)})")
         console.compare(found.outcomes, REFERENCE)
         for name, span in found.ranges.items():
-            said = range_sentence(_latency(found.outcomes[name]), span)
+            said = range_sentence(seconds_of(found.outcomes[name]), span)
             console.answer(f"{HEURISTIC if name == PUBLISHED else name}: {said}")
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
@@ -128,7 +131,7 @@ class CompareLine(ModelNotes):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Viewed):
     """What schedulers get out of a model on a target.
 
     Attributes:
@@ -170,15 +173,17 @@ class Comparison:
         """Return the comparison as a view."""
         return comparison_view(f"{self.model} @ {self.target}, {self.dtype}", self.outcomes)
 
+    def picture(self) -> str:
+        """Return the speed of each as SVG; empty where it cannot be drawn."""
+        from autoturbo.report.plots import speed_plot
+
+        fit = {name: one for name, one in self.outcomes.items() if isinstance(one, Measurement)}
+        with suppress(UsageError):
+            return speed_plot(f"{self.model} @ {self.target}", fit).svg() if fit else ""
+        return ""
+
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.outcomes)} for {self.model!r} on {self.target!r}>"
-
-    def _repr_html_(self) -> str:
-        return self.view().html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        del cycle
-        printer.text(self.view().text())
 
 
 def compare(
@@ -211,7 +216,7 @@ def compare(
     from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
     from autoturbo.search.executors.processes import evaluator_by
-    from autoturbo.simulate.unpublished import simulated_range
+    from autoturbo.simulator.unpublished import simulated_range
 
     chosen = dtype or target.default_dtype
     evaluator = evaluator_by(measurer, model, target, chosen)
@@ -225,7 +230,7 @@ def compare(
         outcomes["tuned"] = measured_schedule(tuned.schedule, pair, str(database), evaluator)
         if simulated_otherwise(tuned.measurement.latency, outcomes["tuned"]):
             told = tuned.measurement.latency
-    ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
+    ordered = dict(sorted(outcomes.items(), key=lambda item: -seconds_of(item[1])))
     mixed = mixed_samples(model, {target.name: target.clusters})
     ranges = {}
     if isinstance(published := outcomes[PUBLISHED], Measurement):
@@ -242,10 +247,6 @@ def _measured(evaluator: Evaluator, name: str) -> Outcome:
         return evaluator.measure_scheduler(name)
     except PluginError as error:
         return Failure("raised", str(error))
-
-
-def _latency(outcome: Outcome | MachineOutcome) -> float:
-    return float("inf") if isinstance(outcome, Failure) else outcome.latency
 
 
 # Machines of several processing units
@@ -316,7 +317,7 @@ def _outcomes(
         kept = None if best is None else best.best
     if kept is not None:
         found["tuned"] = kept
-    return dict(sorted(found.items(), key=lambda item: -_latency(item[1])))
+    return dict(sorted(found.items(), key=lambda item: -seconds_of(item[1])))
 
 
 def _as_json(outcome: Outcome | MachineOutcome) -> MeasurementJson | UnitsJson | FailedJson:

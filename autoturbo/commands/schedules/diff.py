@@ -27,7 +27,7 @@ from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import Kind, read_json
 from autoturbo.report.units import count, duration, origin_of, percent, ratio, size
 from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
-from autoturbo.simulate.measurement import MeasurementJson
+from autoturbo.simulator.measurement import MeasurementJson
 
 if TYPE_CHECKING:
     from autoturbo.report.page import Compared
@@ -97,7 +97,7 @@ def add_arguments(parser: Parser) -> None:
     slower = percentage("--fail-if-slower")
     parser.add_argument("--fail-if-slower", metavar="P%", type=slower, help=text)
     text = "also write a page with both timelines on one axis of time"
-    parser.add_argument("--html", metavar="FILE", type=Path, help=text)
+    parser.group("what is kept").add_argument("--html", metavar="FILE", type=Path, help=text)
     add_force_option(parser)
 
 

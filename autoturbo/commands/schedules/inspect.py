@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
@@ -23,16 +24,16 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
-from autoturbo.report.lines import MixedSamples, mixed_samples, mixed_sentence
+from autoturbo.report.lines import MixedSamples, View, Viewed, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 from autoturbo.schema import Duration, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
-    from autoturbo.simulate.measurement import LowerBound
+    from autoturbo.simulator.measurement import LowerBound
 
 USAGE = "MODEL [options]"
-EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
+EXAMPLE = "autoturbo inspect resnet50 --batch 1"
 
 
 OpaqueJson = TypedDict("OpaqueJson", {"name": str, "op_type": str, "reason": str})
@@ -66,62 +67,114 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
-    from autoturbo.simulate.bound import lower_bound
-
     targets = load_targets(options.targets) if options.targets else load_presets()
     if options.dtype and not options.targets:
         targets = [target for target in targets if target.supports(options.dtype)]
     graph = load_given(options.model, options)
-    facts = model_facts(graph)
-    dtypes = [chosen_dtype(target, options.dtype) for target in targets]
-    found = [lower_bound(graph, t, dtype) for t, dtype in zip(targets, dtypes, strict=True)]
-    mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
-    least = {target.name: bound.seconds for target, bound in zip(targets, found, strict=True)}
+    found = inspected(graph, targets, options.dtype)
     if console.json:
-        notes = tell_notes(graph, console, everything=True)
-        elsewhere = {t.name: bound.vector_macs for t, bound in zip(targets, found, strict=True)}
-        line: InspectLine = {
-            **facts, "mixed_samples": mixed, "lower_bound_s": least,
-            "vector_macs": elsewhere, **notes,
-        }  # fmt: skip
-        console.emit(line)
+        console.emit(found.as_json(tell_notes(graph, console, everything=True)))
         return 0
-    console.answer(f"{graph.name}: {sentence(facts)}")
-    if facts["opaque"]:
-        console.answer(opaque_sentence(facts))
+    console.answer(f"{graph.name}: {sentence(found.facts)}")
+    if found.facts["opaque"]:
+        console.answer(opaque_sentence(found.facts))
     if graph.uncounted is not None:
         console.answer(graph.uncounted.sentence)
-    if mixed:
-        console.answer(f"samples {mixed_sentence(mixed)}")
+    if found.mixed:
+        console.answer(f"samples {mixed_sentence(found.mixed)}")
     tell_notes(graph, console, everything=True)
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)
-    _show_bounds(targets, dtypes, found, console)
+    _show_bounds(found, console)
     return 0
 
 
-def _show_bounds(
-    targets: Sequence[Target], dtypes: Sequence[str], found: Sequence[LowerBound], console: Console
-) -> None:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Inspection(Viewed):
+    """What a model consists of, and its lower bound on targets.
+
+    Attributes:
+        model: The model.
+        facts: Its operators, layers, MACs and bytes, by the names of ``inspect --json``.
+        mixed: Why its samples cannot be told apart; None where they can.
+        bounds: By target, the lower bound of the latency.
+        dtypes: By target, what it computes in.
+    """
+
+    model: Graph
+    facts: ModelFacts
+    mixed: MixedSamples | None
+    bounds: Mapping[str, LowerBound]
+    dtypes: Mapping[str, str]
+
+    def as_json(self, notes: ModelNotes | None = None) -> InspectLine:
+        """Return the object of ``inspect --json``, with notes on the model if any are given."""
+        told = notes or ModelNotes()
+        return {
+            **self.facts, "mixed_samples": self.mixed,
+            "lower_bound_s": {name: bound.seconds for name, bound in self.bounds.items()},
+            "vector_macs": {name: bound.vector_macs for name, bound in self.bounds.items()},
+            **told,
+        }  # fmt: skip
+
+    def view(self) -> View:
+        """Return the model's facts, and a row for each target."""
+        opaque = opaque_sentence(self.facts)
+        facts = (("model", sentence(self.facts)), *((("", opaque),) if opaque else ()))
+        headers, rows = _bound_rows(self)
+        return View(self.model.name, facts, headers, tuple(rows))
+
+    def __repr__(self) -> str:
+        return f"<Inspection of {self.model.name!r}: {sentence(self.facts)}>"
+
+
+def inspected(
+    graph: Graph, targets: Sequence[Target], dtype: str | None, sign: str = "--"
+) -> Inspection:
+    """Return what a model consists of, and its lower bound on each target.
+
+    Args:
+        graph: The model.
+        targets: The targets.
+        dtype: What they compute in; each target's default if None.
+        sign: What stands before the name of an argument, in an error.
+
+    Raises:
+        UsageError: A target does not compute in the type.
+    """
+    from autoturbo.simulator.bound import lower_bound
+
+    dtypes = {target.name: chosen_dtype(target, dtype, sign) for target in targets}
+    bounds = {target.name: lower_bound(graph, target, dtypes[target.name]) for target in targets}
+    mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
+    return Inspection(graph, model_facts(graph), mixed, bounds, dtypes)
+
+
+def _show_bounds(found: Inspection, console: Console) -> None:
     """Show the bound of each target, its parts, and the products that go to its vector engine."""
-    parts = {part: part for bound in found for part in bound.parts} | {"ddr": "DDR"}
-    elsewhere = any(bound.vector_macs for bound in found)
-    rows = (
+    headers, rows = _bound_rows(found)
+    console.answer("")
+    console.answer("lower bound of the latency: the largest of the parts beside it")
+    if any(bound.vector_macs for bound in found.bounds.values()):
+        console.answer("MACs on vector: depthwise and narrow layers, which the vector engine does")
+    console.table(headers, rows, words=2, close=True)
+
+
+def _bound_rows(found: Inspection) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the headers and the rows of a table of bounds, a row for each target."""
+    parts = {part: part for bound in found.bounds.values() for part in bound.parts} | {"ddr": "DDR"}
+    elsewhere = any(bound.vector_macs for bound in found.bounds.values())
+    rows = [
         (
-            target.name, dtype, duration(bound.seconds),
+            name, found.dtypes[name], duration(bound.seconds),
             *(duration(bound.parts.get(part, 0.0)) for part in parts),
             *((macs(bound.vector_macs) if bound.vector_macs else "-",) if elsewhere else ()),
         )
-        for target, dtype, bound in zip(targets, dtypes, found, strict=True)
-    )  # fmt: skip
+        for name, bound in found.bounds.items()
+    ]  # fmt: skip
     headers = ("target", "dtype", "lower bound", *parts.values())
-    console.answer("")
-    console.answer("lower bound of the latency: the largest of the parts beside it")
-    if elsewhere:
-        console.answer("MACs on vector: depthwise and narrow layers, which the vector engine does")
-        headers = (*headers, "MACs on vector")
-    console.table(headers, rows, words=2, close=True)
+    return (*headers, "MACs on vector") if elsewhere else headers, rows
 
 
 def _show_kinds(graph: Graph, console: Console) -> None:
@@ -153,7 +206,7 @@ def _show_layers(graph: Graph, console: Console) -> None:
 # What there is to say about a model before anything is scheduled
 
 _SHOWN = 3
-"""Opaque operators named on one line."""
+"""Operators that run whole, as many as are named on one line."""
 
 
 def model_facts(graph: Graph) -> ModelFacts:
@@ -194,7 +247,7 @@ def sentence(facts: ModelFacts) -> str:
 
 
 def opaque_sentence(facts: ModelFacts) -> str:
-    """Return the opaque operators on one line, the first unusual reason behind them.
+    """Return the operators that run whole on one line, the first unusual reason behind them.
 
     Empty if there are none.
     """
@@ -206,11 +259,11 @@ def opaque_sentence(facts: ModelFacts) -> str:
     told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
     why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
     number = (
-        "1 opaque operator, a kernel"
+        "1 operator runs whole, not analysed"
         if len(opaque) == 1
-        else f"{len(opaque)} opaque operators, each a kernel"
+        else f"{len(opaque)} operators run whole, not analysed"
     )
-    return f"{number} of its own: {names}{more}{why}"
+    return f"{number}: {names}{more}{why}"
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:

@@ -63,7 +63,7 @@ def add_arguments(parser: Parser) -> None:
     detail = OneOf("--detail", "autoturbo.report.trace:DETAILS")
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
     text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
-    parser.add_argument(
+    parser.group("what is kept").add_argument(
         "--netron", metavar="FILE", type=Path, nargs="?", const=Path(_SIDE_CAR), help=text
     )
 

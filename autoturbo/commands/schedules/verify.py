@@ -35,12 +35,12 @@ from autoturbo.schema import DeferredType
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.verify.findings import OutputJson, RanJson, Verification, VerifyLine
+    from autoturbo.verifier.findings import OutputJson, RanJson, Verification, VerifyLine
 else:
-    VerifyLine = Annotated[Any, DeferredType(of="autoturbo.verify.findings:VerifyLine")]
+    VerifyLine = Annotated[Any, DeferredType(of="autoturbo.verifier.findings:VerifyLine")]
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
-EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
+EXAMPLE = "autoturbo verify resnet50 --batch 1 --run 4f1c"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -95,8 +95,8 @@ def _verify(
     """Run all checks; before each that may take long, print a line on standard error."""
     import dataclasses
 
-    from autoturbo.verify import verify_schedule
-    from autoturbo.verify.apart import check_numbers_apart
+    from autoturbo.verifier import verify_schedule
+    from autoturbo.verifier.apart import check_numbers_apart
 
     _tell(console, f"{pair}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
@@ -165,7 +165,7 @@ def _record(
     from autoturbo.search.progress import now
     from autoturbo.search.selection.verified_selection import passed
     from autoturbo.tuning.keys import pair_key
-    from autoturbo.verify import VERIFIER_VERSION
+    from autoturbo.verifier import VERIFIER_VERSION
 
     if not verification.ok or not Path(path).is_file():
         return

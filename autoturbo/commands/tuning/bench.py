@@ -258,7 +258,7 @@ def _finish(result: HostResult, console: Console) -> None:
     """Print the result."""
     line: TunedHost = {
         **compared_json(result.answer), "schedule_file": str(result.schedule_file),
-        "run": result.run, "trials": result.trials, "best_trial": result.best.trial,
+        "run": result.run, "trials": result.measured, "best_trial": result.best.trial,
         "seed": result.seed, "verified": [*result.best.verified], "notes": [*result.notes],
     }  # fmt: skip
     console.emit(line)

@@ -1,4 +1,4 @@
-"""Say what bounds a schedule, where it loses most and what would help; which knobs mattered.
+"""Say what bounds a schedule, what is above ideal, what would help, and which knobs mattered.
 
 Every gain is that of the schedule built anew with the change and simulated. Knobs are judged by
 trials that the judging model has not seen; where it predicts little of them, no importance is
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ExplainedHost
+from autoturbo.report.lines import View, Viewed
 from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.report.explanation import Bounds, BoundsJson
     from autoturbo.report.importance import Importance, KnobReport
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.search.space import Space
+    from autoturbo.search.progress import Trial
 else:
     BoundsJson = Annotated[Any, DeferredType(of="autoturbo.report.explanation:BoundsJson")]
 
@@ -75,6 +78,59 @@ class FileLine(ModelNotes):
 
 
 ExplainLine = FileLine | RunLine | ExplainedHost
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Explanation(Viewed):
+    """What bounds a schedule and what would help; of a run also which knobs mattered.
+
+    Attributes:
+        title: The model, the target and the schedule.
+        bounds: What the latency is made of, and changes that were tried.
+        importance: Of the knobs, by the trials of a run; None where there is no run.
+    """
+
+    title: str
+    bounds: Bounds
+    importance: Importance | None = None
+
+    def as_json(self) -> BoundsJson:
+        """Return the object ``bounds`` of ``explain --json``."""
+        return self.bounds.as_json()
+
+    def view(self) -> View:
+        """Return what bounds it, and the worst bottlenecks with what would help."""
+        from autoturbo.report import explanation
+
+        facts = [("time", explanation.time_sentence(self.bounds))]
+        facts += [("", line) for line in explanation.bound_lines(self.bounds)]
+        if self.importance is not None:
+            facts.append(("knobs", _explained(self.importance)))
+        rows = explanation.bottleneck_rows(self.bounds)
+        return View(self.title, tuple(facts), explanation.BOTTLENECKS, tuple(rows))
+
+    def __repr__(self) -> str:
+        limit = self.bounds.shares.shares.limit.value
+        return f"<Explanation of {self.title}: bound by {limit}>"
+
+
+def importance_in_run(
+    info: RunInfo, trials: Sequence[Trial], model_scheduler: ModelScheduler, seed: int
+) -> Importance:
+    """Return the importance of knobs as the trials of a run tell it.
+
+    Args:
+        info: The run.
+        trials: Its trials.
+        model_scheduler: Of its model and its target.
+        seed: Deals the trials out to training and test.
+    """
+    from autoturbo.report.importance import importance_of
+    from autoturbo.search.objectives import find_objectives
+    from autoturbo.search.space import space_of_run
+
+    objective = find_objectives(info.settings.get("objective", "latency"))[0]
+    return importance_of(space_of_run(info.settings, model_scheduler), trials, objective, seed)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -124,7 +180,6 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
 def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.explanation import bounds_of
-    from autoturbo.report.importance import importance_of
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
@@ -142,7 +197,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
     objective = find_objectives(info.settings.get("objective", "latency"))[0]
-    found = importance_of(_space(run), trials, objective, options.seed)
+    found = importance_in_run(info, trials, _scheduler(run), options.seed)
     schedule = _schedule(run, console)
     bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
     line: RunLine = {
@@ -161,7 +216,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     """Build the best schedule; None where nothing fits, or another version made it."""
     from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.simulate.measurement import VERSION
+    from autoturbo.simulator.measurement import VERSION
 
     best = run.trial(run.info.best_trial)
     if best is None:
@@ -172,41 +227,42 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     return build_schedule(run.simulating("explain").model_scheduler, best.knobs)
 
 
-def _space(run: StoredRun) -> Space:
-    """Return the space that a run's trials were proposed from.
+def _scheduler(run: StoredRun) -> ModelScheduler:
+    """Return the scheduler of a run's model on its target.
 
     Raises:
         RunError: It is on a machine, or its model or its target is not known any more.
     """  # noqa: DOC501  not_of_machines() makes the error
     from autoturbo.schedule.pipeline import ModelScheduler
-    from autoturbo.search.space import space_of_run
 
-    pair, settings = run.pair("explain").on_target(), run.info.settings
+    pair = run.pair("explain").on_target()
     if pair is None:
         raise not_of_machines(run.info)
-    return space_of_run(settings, ModelScheduler(pair.model, pair.target, settings["dtype"]))
+    return ModelScheduler(pair.model, pair.target, run.info.settings["dtype"])
 
 
 def _print(
     info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
 ) -> None:
+    from autoturbo.report.facts import is_simulated
     from autoturbo.tuning.keys import recorded_error
 
     console.answer(f"run {info.id}: {info.model} @ {info.target}, objective {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     if info.best_latency is not None:
         console.answer(_handed_out(info, info.best_latency))
-        if (measurer := info.settings.get("measurer", SIMULATOR)) == SIMULATOR:
-            console.answer(figures_of(measurer, recorded_error(info), info.gain()))
+        if is_simulated(info):
+            console.answer(figures_of(SIMULATOR, recorded_error(info), info.gain()))
     if bounds is not None:
-        _print_bounds(bounds, console)
+        _print_bounds(bounds, console, told=is_simulated(info))
         console.say()
     console.answer(_explained(found))
     shown = _shown(found, console.verbosity > 0)
     headers = ("knob", "of the layer", "best", "importance", "tried")
     console.say()
     if shown:
-        console.table(headers, map(_row, shown), words=3, close=True)
+        rows = [_row(knob, {} if bounds is None else bounds.labels) for knob in shown]
+        console.table(headers, rows, words=3, close=True)
     if len(shown) < len(found.knobs):
         why = "are auto in the best trial" if found.obstacle else "matter less"
         console.say(f"{len(found.knobs) - len(shown)} more knobs {why}; -v shows them")
@@ -217,19 +273,22 @@ def _print(
 
 def _handed_out(info: RunInfo, latency_s: float) -> str:
     """Return which trial is explained, what it takes and what that gains."""
-    measurer, gain = info.settings.get("measurer", SIMULATOR), info.gain()
+    from autoturbo.report.facts import is_simulated
+
+    gain = info.gain()
     faster = "" if gain is None else f", {ratio(gain)} the heuristic's speed"
-    simulated = "" if measurer == SIMULATOR else "; how its time divides is simulated"
-    return (
-        f"trial {info.best_trial}: {duration(latency_s)} ({origin_of(measurer)}){faster}{simulated}"
-    )
+    taken = f"trial {info.best_trial}: {duration(latency_s)}"
+    if is_simulated(info):
+        return f"{taken}{faster}"
+    origin = origin_of(info.settings["measurer"])
+    return f"{taken} ({origin}){faster}; how its time divides is simulated"
 
 
-def _print_bounds(bounds: Bounds, console: Console) -> None:
+def _print_bounds(bounds: Bounds, console: Console, *, told: bool = False) -> None:
     from autoturbo.report import explanation
 
     everything = console.verbosity > 0
-    console.answer(explanation.time_sentence(bounds))
+    console.answer(explanation.time_sentence(bounds, told=told))
     for line in explanation.bound_lines(bounds):
         console.answer(line)
     console.say()
@@ -262,19 +321,18 @@ def _explained(found: Importance) -> str:
     return f"knob importance: knobs explain {share} of the variance of the trials held out"
 
 
-def _row(knob: KnobReport) -> tuple[str, ...]:
-    more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
+def _row(knob: KnobReport, labels: Mapping[str, str]) -> tuple[str, ...]:
+    from autoturbo.report.search import owner_title
+
     share = "-" if knob.share is None else percent(round(max(knob.share, 0.0), 2))
-    best = "-" if knob.best is None else str(knob.best)
-    start = f", start {knob.start}" if knob.start else ""
-    layer = f"{knob.layers[0]}{more}{start}" if knob.layers else ""
-    return knob.knob, layer, best, share, f"{knob.tried}/{knob.offered}"
+    owner = owner_title(knob, labels)
+    return knob.knob, owner, knob.told, share, f"{knob.tried}/{knob.offered}"
 
 
 def _advice(knobs: Sequence[KnobReport]) -> list[str]:
     """Return lines on which knobs are best at a border, and how much was tried at all."""
     lines = [
-        f"{k.knob}: the best value, {k.best}, is the {k.border} that was offered"
+        f"{k.knob}: the best value, {k.told}, is the {k.border} that was offered"
         for k in knobs
         if k.border
     ]

@@ -6,14 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import (
-    StoredRun,
-    folder_of,
-    model_of_run,
-    model_path_of_run,
-    opened,
-    outputs_of,
-)
+from autoturbo.commands.loading import StoredRun, model_of_run, opened
 from autoturbo.commands.tuning.bench import (
     Compared,
     GainJson,
@@ -23,10 +16,9 @@ from autoturbo.commands.tuning.bench import (
 )
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.errors import AutoTurboError, RunError
-from autoturbo.files import Kind
 from autoturbo.report.units import duration
 from autoturbo.schema import Natural, TypedDict
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulator.measurement import Failure
 
 if TYPE_CHECKING:
     import argparse
@@ -109,25 +101,11 @@ def _answer(run: StoredRun) -> HostAnswer | None:
     return HostAnswer.of_run(run.info, run.trials)
 
 
-def report(run: StoredRun, name: str, options: argparse.Namespace) -> tuple[Path, int]:
-    """Write the page of a run.
-
-    Args:
-        run: The run.
-        name: Of the file in the run's folder, where the options name none.
-        options: Of the command.
-
-    Returns:
-        The file and its bytes.
-    """
+def page(run: StoredRun) -> str:
+    """Return the report of a run."""
     from autoturbo.report.host import host_page
 
-    file = options.output or folder_of(run.info) / name
-    outputs = outputs_of(options).reading(model_path_of_run(run.info))
-    outputs.check(file, Kind.REPORT)
-    page = host_page(run.info, run.state, run.trials, _answer(run)).encode()
-    outputs.write(file, Kind.REPORT, page)
-    return file, len(page)
+    return host_page(run.info, run.state, run.trials, _answer(run))
 
 
 def explain(run: StoredRun, options: argparse.Namespace, console: Console) -> int:
@@ -175,6 +153,7 @@ def _subgraphs(
     from autoturbo.host.divided import DividedModel
     from autoturbo.host.ledger import HostLedger
     from autoturbo.report.host import cpu_of, subgraph_rows
+    from autoturbo.report.names import operator_label
 
     info, names, parts = run.info, list[str](), list[range]()
     try:
@@ -182,7 +161,7 @@ def _subgraphs(
     except AutoTurboError:
         graph = None
     if graph is not None and graph.hash == info.key.graph_hash:
-        names = [operator.name for operator in graph.operators]
+        names = [operator_label(graph, operator) for operator in graph.operators]
         if (cpu := cpu_of(info)) is not None:
             parts = [*DividedModel.of(Path(graph.source), graph, cpu.bytes_per_mac).parts]
     with opened(options.db) as database:

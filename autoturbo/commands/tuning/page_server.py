@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -13,15 +15,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from autoturbo.commands.loading import opened
-from autoturbo.commands.tuning.report import report_of
+from autoturbo.commands.tuning.runs_site import EVENTS, RunsSite, Site
 from autoturbo.errors import AutoTurboError
 
-_REFRESH_S = 2
-_REPORT = "/report/"
+_TICK_S = 0.5
+"""Seconds between two looks at what a page shows."""
+
+_BEAT_S = 2.0
+"""Seconds without a change after which a stream says that it is still there."""
 
 _CONNECTIONS = 32
 """Connections at a time, each of which has a thread: browsers open six."""
+
+_STREAMS = 16
+"""Of these, those that tell what becomes of a page, one for each page in view."""
 
 _REQUEST_S = 10.0
 """Seconds in which a request has to come, and its page has to be taken."""
@@ -36,7 +43,7 @@ def served(host: str, port: int, database: str) -> ThreadingHTTPServer:
     Raises:
         OSError: The port cannot be had.
     """
-    return _Server((host, port), partial(_Page, host, database))
+    return _Server((host, port), partial(_Page, host, RunsSite(database)))
 
 
 class _Server(ThreadingHTTPServer):
@@ -48,7 +55,14 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[Any, float | None] = {}
         """When each connection began; None once its request has come."""
         self._lock = threading.Lock()
+        self.streams = threading.Semaphore(_STREAMS)
+        self.ending = threading.Event()
         super().__init__(*how)
+
+    def shutdown(self) -> None:
+        """Answer nothing any more, and end the streams."""
+        self.ending.set()
+        super().shutdown()
 
     def verify_request(self, request: Any, _: object) -> bool:
         """Let a connection have a thread, if need be that of the oldest half request."""
@@ -101,19 +115,23 @@ class _Page(BaseHTTPRequestHandler):
     timeout = _REQUEST_S
     server: _Server
 
-    def __init__(self, host: str, database: str, *connection: object) -> None:
-        self._host, self._database = host, database
+    def __init__(self, host: str, site: Site, *connection: object) -> None:
+        self._host, self._site = host, site
         super().__init__(*connection)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Answer with the index of all runs, or with the report of one."""
+        """Answer with a page, or with what becomes of one."""
         self.server.came(self.connection)
         port = self.connection.getsockname()[1]
         if self.headers.get("Host") not in (f"{self._host}:{port}", f"localhost:{port}"):
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this computer alone")
             return
+        path = unquote(self.path)
         try:
-            page = self._page(unquote(self.path))
+            if path.startswith(EVENTS):
+                self._follow(path.removeprefix(EVENTS))
+                return
+            page = self._site.page(path)
         except AutoTurboError as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, str(error).encode())
         else:
@@ -121,32 +139,47 @@ class _Page(BaseHTTPRequestHandler):
                 HTTPStatus.NOT_FOUND if page is None else HTTPStatus.OK, page or b"no page"
             )
 
-    def _page(self, path: str) -> bytes | None:
-        """Return the page of a path; None where there is none."""
-        from autoturbo.report.page import ListedRun, index
+    def _follow(self, path: str) -> None:
+        """Tell what a page shows, again whenever that changes, until the browser leaves."""
+        if self._site.part(path) is None:
+            self._answer(HTTPStatus.NOT_FOUND, b"no page")
+            return
+        if not self.server.streams.acquire(blocking=False):
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many pages")
+            return
+        try:
+            self._head(HTTPStatus.OK, "text/event-stream", {"Cache-Control": "no-store"})
+            self._tell_changes(path)
+        finally:
+            self.server.streams.release()
 
-        with opened(self._database) as database:
-            runs = [(info, database.state(info)) for info in database.runs()]
-        reports = {info.id: report_of(info) for info, _ in runs}
-        if path.startswith(_REPORT):
-            report = reports.get(path.removeprefix(_REPORT))
-            return None if report is None else report.read_bytes()
-        if path != "/":
-            return None
-        listed = [
-            ListedRun(info, state, f"{_REPORT}{info.id}" if reports[info.id] else None)
-            for info, state in runs
-        ]
-        return index(listed, str(self._database), refresh_s=_REFRESH_S).encode()
+    def _tell_changes(self, path: str) -> None:
+        """Send an event for every change; one without a word where nothing has changed for long."""
+        told, at = "", -_BEAT_S
+        while True:
+            try:
+                event = f"data: {json.dumps(self._site.part(path))}"
+            except AutoTurboError as error:
+                event = f"event: trouble\ndata: {json.dumps(str(error))}"
+            now = time.monotonic()
+            if event != told or now - at >= _BEAT_S:
+                # of a browser that has left, or takes nothing any more, this is where it is seen
+                self.wfile.write(f"{event if event != told else ':'}\n\n".encode())
+                told, at = event, now
+            if self.server.ending.wait(_TICK_S):
+                return
 
     def _answer(self, status: HTTPStatus, page: bytes) -> None:
         """Send a page, or a line of text where it is none."""
         kind = "text/html" if status is HTTPStatus.OK else "text/plain"
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
+        self._head(status, f"{kind}; charset=utf-8", {"Content-Length": str(len(page))})
         self.wfile.write(page)
+
+    def _head(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         """Keep requests to itself: standard error is for people."""

@@ -14,7 +14,7 @@ from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
 from autoturbo.report.units import origin_of, percent
 from autoturbo.schema import Bool, Natural, TypedDict
-from autoturbo.simulate.measurement import (
+from autoturbo.simulator.measurement import (
     FailedJson,
     Failure,
     Measurement,

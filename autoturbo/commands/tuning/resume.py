@@ -19,7 +19,7 @@ from autoturbo.commands.loading import (
     stored_run,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.scheduling import require_libraries
 from autoturbo.commands.tuning.bench import TunedHost, resume_on_host
 from autoturbo.commands.tuning.tune import TunedPair, finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
@@ -44,12 +44,12 @@ ResumeLine = ResumedPair | TunedHost
 def add_arguments(parser: Parser) -> None:
     """Add the run, and what may change."""
     add_run_argument(parser)
-    add = parser.add_argument
     together = "go on as well with the runs that 'tune' began together with it"
-    add("--all", dest="together", action="store_true", help=together)
+    parser.add_argument("--all", dest="together", action="store_true", help=together)
     add_flags(parser, ResumeConfig, resuming=True)
     add_flags(parser, ExecutionConfig, resuming=True)
     output = "write the best schedule there as well (default: where 'tune' wrote it)"
+    add = parser.group("what is kept").add_argument
     add("-o", "--output", metavar="FILE", type=Path, help=output)
     add_force_option(parser)
 
@@ -61,8 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return resume_on_host(info, options, console)
     from autoturbo.tuning import tuner
 
-    if options.verify:
-        require_runtime("--verify")
+    require_libraries(options)
     if options.output is not None:
         _outputs(options).check(options.output, Kind.SCHEDULE)
     config = config_of(ResumeConfig, options)

@@ -31,7 +31,7 @@ from autoturbo.report.units import figures_of
 from autoturbo.schedule.knobs import Knobs, KnobsJson
 from autoturbo.schedule.knobs.pins import Pins, flat
 from autoturbo.schema import Natural
-from autoturbo.simulate.measurement import Failure, Measurement, MeasurementJson, Outcome
+from autoturbo.simulator.measurement import Failure, Measurement, MeasurementJson, Outcome
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo show 4f1c"

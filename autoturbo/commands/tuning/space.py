@@ -29,10 +29,16 @@ from autoturbo.schema import Duration, Natural, Real, TypedDict
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.search.space import Space
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
 USAGE = "MODEL [--target T] [options]"
-EXAMPLE = "autoturbo space examples/models/resnet50.onnx --target goya"
+EXAMPLE = "autoturbo space resnet50 --target goya"
+_ENDING_S = 1.0
+"""Seconds in which a search hands out its schedule."""
+
+_STARTS = 20
+"""Trials that simulating warm starts is worth: many, of which most of the work is known."""
+
 _PROPOSING_S = 0.05
 """Seconds of a trial besides those that finding the heuristic's samples takes. Trials of README's
 workloads take about half to all of what is said so, U-Net's five times as much."""
@@ -86,8 +92,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
     make = _evaluator_of(pair)
     space = Space.of(make().model_scheduler, subgraphs=own)
-    seconds = seconds_per_trial(make)
-    expected = {name: seconds * trials for name, trials in EFFORTS.items()}
+    fixed, each = _parts(make, ExecutionConfig(), warm=True)
+    expected = {name: fixed + each * min(trials, space.size) for name, trials in EFFORTS.items()}
     of = space.as_json()
     line: SpaceLine = {
         "model": pair.model.name, "target": pair.target.name, "knobs": of["knobs"],
@@ -137,19 +143,37 @@ def expected_seconds(
         execution: How it is carried out; the number of workers counts.
     """
     from autoturbo.search.space import Space
-    from autoturbo.search.warm_starts.starts import placing_seconds
 
     make = _evaluator_of(pair)
-    model_scheduler = make().model_scheduler
-    space = Space.of(model_scheduler, subgraphs=asked.subgraphs or 0)
+    space = Space.of(make().model_scheduler, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
-    each = seconds_per_trial(make, execution.workers or 1)
-    return placing_seconds(model_scheduler) + trials * each, trials
+    fixed, each = _parts(make, execution, warm=asked.warm_starts)
+    return fixed + trials * each, trials
+
+
+def _parts(
+    make: Callable[[], Evaluator], execution: ExecutionConfig, *, warm: bool
+) -> tuple[float, float]:
+    """Return about how many seconds a search takes besides its trials, and for each of them.
+
+    Args:
+        make: Makes the evaluator anew.
+        execution: How it is carried out; warm starts are found by one process.
+        warm: Whether it looks for warm starts.
+    """
+    from autoturbo.search.warm_starts.starts import placing_seconds
+
+    workers = execution.workers or 1
+    each = seconds_per_trial(make, workers)
+    if not warm:
+        return _ENDING_S, each
+    simulated = _STARTS * workers * (each - _PROPOSING_S)
+    return _ENDING_S + placing_seconds(make().model_scheduler) + simulated, each
 
 
 def _evaluator_of(pair: Pair[Target]) -> Callable[[], Evaluator]:
     """Return what makes an evaluator of a pair that knows nothing yet."""
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulator.evaluator import Evaluator
 
     return lambda: Evaluator(pair.model, pair.target, pair.dtype)
 

@@ -8,7 +8,7 @@ import gc
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line, whole_number, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
-from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json, require_runtime
+from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json, require_libraries
 from autoturbo.commands.tuning.bench import TunedHost, tune_on_host
 from autoturbo.commands.tuning.space import expected_seconds
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
@@ -60,7 +60,7 @@ from autoturbo.report.units import (
 )
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
-from autoturbo.simulate.measurement import Measurement, MeasurementJson, RangeJson
+from autoturbo.simulator.measurement import Measurement, MeasurementJson, RangeJson
 from autoturbo.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from autoturbo.tuning.result import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
-EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
+EXAMPLE = "autoturbo tune resnet50 --target stcp920 --trials 500"
 
 _STOPS = ("trials", "time", "space", "no-progress", "bound", "hopeless", "interrupted")
 """Why a search may stop (:class:`autoturbo.search.objectives.Stop`)."""
@@ -207,10 +207,12 @@ def add_arguments(parser: Parser) -> None:
     add_target_options(parser, several=True)
     add_flags(parser, TuneConfig)
     add_flags(parser, ExecutionConfig)
-    add = parser.add_argument
-    add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
+    text = "write the best schedule there as well"
+    add = parser.group("what is kept").add_argument
+    add("-o", "--output", metavar="FILE", type=Path, help=text)
     add_force_option(parser)
     seeds = "repeat each search with K seeds, from --seed on; the best one is handed out"
+    add = parser.group("how to search").add_argument
     add("--seeds", metavar="K", type=whole_number("--seeds", 1), default=1, help=seeds)
 
 
@@ -221,15 +223,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return tune_on_host(options, console)
     from autoturbo.tuning import tuner
 
-    if options.verify:
-        require_runtime("--verify")
+    require_libraries(options)
     check_places(options)
     pairs = load_pairs(options, options.models, options.targets or [DEFAULT_TARGET])
     outputs = outputs_of(options).reading(*(pair.model.source for pair in pairs))
     _check_output(options.output, len(pairs), outputs)
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
-    for pair in pairs:
-        _introduce(pair, config, execution, console, options.seeds)
+    expected = [_introduce(pair, config, execution, console, options.seeds) for pair in pairs]
+    if len(expected) * options.seeds > 1 and all(expected):
+        whole = options.seeds * math.fsum(expected)
+        console.say(f"time: about {clock(whole)} for all {len(expected) * options.seeds} runs")
     kept = how_to_load(options)
     if options.output is not None and (options.output.is_file() or not options.output.exists()):
         kept["output"] = str(options.output.absolute())  # resuming writes the copy anew
@@ -251,16 +254,20 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _introduce(
     pair: AnyPair, config: TuneConfig, execution: ExecutionConfig, console: Console, seeds: int
-) -> None:
-    """Say what was loaded and what is assumed; then, measured and compiled, how long it takes."""
+) -> float:
+    """Say what was loaded and what is assumed; then, measured and compiled, how long it takes.
+
+    Returns:
+        About how many seconds a search takes; 0 where that is not known, or nothing is said.
+    """
     again = f", and of the next {seeds - 1}" if seeds > 1 else ""
     if console.verbosity < 0:
-        return
+        return 0.0
     model, target = pair.model, pair.target
     facts = model_facts(model)
     lines = [
         ("model", f"{model.source}: {sentence(facts)}"),
-        ("opaque", opaque_sentence(facts)),
+        ("whole", opaque_sentence(facts)),
         ("work", "" if model.uncounted is None else model.uncounted.sentence),
         ("samples", _mixed(pair)),
         ("target", f"{target.name}: {target.description}; {pair.dtype}"),
@@ -272,9 +279,10 @@ def _introduce(
         if line:
             console.say(f"  {name:<8}{line}")
     # whatever compiles comes after all that can be said without
-    expected = _expected(pair, config, execution)
+    expected, seconds = _expected(pair, config, execution)
     if expected:
         console.say(f"  time    {expected}{' for each seed' if seeds > 1 else ''}")
+    return seconds
 
 
 def _mixed(pair: AnyPair) -> str:
@@ -297,21 +305,21 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
     return f"{effort}{asked.total or 0} trials; {how}"
 
 
-def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
-    """Return how long the search takes; empty where it is not known before it is tried."""
+def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> tuple[str, float]:
+    """Return how long the search takes, in words and seconds; empty and 0 where nobody knows."""
     asked, on = config.resolved(pair.target), pair.on_target()
     if asked.time_budget or on is None:
-        return ""
+        return "", 0.0
     if asked.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
-        return _said(asked, execution)
+        return _said(asked, execution), 0.0
     seconds, trials = expected_seconds(on, asked, execution)
     took = f"about {clock(seconds)}"
-    return took if trials == asked.total else f"{took}: the space has {trials} settings"
+    return took if trials == asked.total else f"{took}: the space has {trials} settings", seconds
 
 
 def _said(config: TuneConfig, execution: ExecutionConfig) -> str:
     """Return how long a search takes by what its measurer says; empty if it says nothing."""
-    from autoturbo.simulate.measurers import declared
+    from autoturbo.simulator.measurers import declared
 
     info = declared(config.measurer)
     if info is None or info.cost_s is None:
@@ -364,7 +372,9 @@ def finish(
     database: str,
     copied: Callable[[TuneResult], list[Path]] | None = None,
 ) -> int:
-    """Print the table, the files and what to do next; the object of ``tune --json``.
+    """Print the table, the files and what to do next; of several pairs, a line for each.
+
+    Under ``--json`` that is the object of ``tune --json``; ``-v`` prints all of each pair.
 
     Args:
         ended: What became of each pair.
@@ -382,17 +392,27 @@ def finish(
     """
     status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
+    brief = len(ended) > 1 and console.verbosity <= 0
+    copies: list[Path] = []
     for result in results:
         written = copied(result) if copied else []
+        copies += written
         titled = len(ended) > 1 or console.verbosity < 0  # else it stands above already
-        status = max(status, _tell(result, console, database, written, titled=titled))
+        console.emit(as_json(result))
+        if not console.json and not brief:
+            _print(result, console, database, written, titled=titled)
+        status = max(status, _complain(result))
+    if results and brief and not console.json:
+        _lines(results, console, database, copies)
     if len(results) > 1 and not console.json:
         _matrix(results, console)
+    if len(ended) > 1 and not console.json and any(map(_is_doubted, results)):
+        console.say(f"{_DOUBTED}: gain below the known error of the simulation of that target")
     for failure in failures[1:]:
         warn(f"error: {failure}")
     stopped = [r for r in results if r.state == "interrupted"]
     if stopped:
-        trials = sum(result.trials for result in stopped)
+        trials = sum(result.measured for result in stopped)
         together = " --all" if len(ended) > 1 else ""
         command = command_line(database, "resume", stopped[0].run) + together
         message = f"interrupted after {trials} trials; all of them are saved"
@@ -402,12 +422,8 @@ def finish(
     return status
 
 
-def _tell(
-    result: TuneResult, console: Console, database: str, written: Sequence[Path], *, titled: bool
-) -> int:
-    console.emit(as_json(result))
-    if not console.json:
-        _print(result, console, database, written, titled=titled)
+def _complain(result: TuneResult) -> int:
+    """Say what was wrong with schedules or the database; return the exit status."""
     complaints = _complaints(result)
     for line in complaints:
         warn(f"error: {line}")
@@ -459,7 +475,7 @@ def as_json(result: TuneResult) -> TunedPair:
     best, default = result.best, result.default
     line: TunedPair = {
         "model": result.model, "target": result.target, "run": result.run,
-        "trials": result.trials, "settings": result.settings, "seed": result.seed,
+        "trials": result.measured, "settings": result.settings, "seed": result.seed,
         "default": None if default is None else default.as_json(),
         "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
@@ -515,7 +531,7 @@ def _print(
         console.show(front((t.number, t.outcome) for t in result.front))
         console.say()
     best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
-    trials = ((trial.knobs, trial.outcome) for trial in result.history)
+    trials = ((trial.knobs, trial.outcome) for trial in result.trials)
     files = {
         "gain": gain_sentence(result.info),
         "seeds": _repeats_sentence(result),
@@ -528,8 +544,10 @@ def _print(
         "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
-        "failed": failed_sentence(trial.outcome for trial in result.history),
-        "verified": f"{checks} (all {points} of the front)" if checks and points > 1 else checks,
+        "failed": _failed(result),
+        "verified": f"{checks} (all {points} of the Pareto front)"
+        if checks and points > 1
+        else checks,
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
         "run folder": result.run_folder,
@@ -541,7 +559,7 @@ def _print(
     names = ("show", "resume") if result.on_machine else ("show", "report", "resume")
     further = [command_line(database, name, result.run) for name in names]
     # of the trials that were asked for: a run that climbs measures more, and so would the next
-    budget = result.info.asked.get("trials") or result.trials
+    budget = result.info.asked.get("trials") or result.measured
     more = f" --trials {_MORE * budget}" if result.state == "done" else ""
     console.say(f"{'next':<13}{further[0]}")
     for command in (*further[1:-1], further[-1] + more):
@@ -558,6 +576,61 @@ _DOUBTED = "*"
 """Marks a gain that is smaller than the simulation's known error."""
 
 
+def _lines(
+    results: Sequence[TuneResult], console: Console, database: str, copies: Sequence[Path]
+) -> None:
+    """Print a line for each pair, then what holds for all and where there is more."""
+    headers = ("model", "target", "latency", "vs heuristic", "% of bound", "run")
+    rows = (
+        (
+            *(result.model, result.target, duration(result.best.measurement.latency)),
+            *(_gain(result) or "-", percent(result.best.measurement.bound_fraction), result.run),
+        )
+        for result in results
+    )
+    console.say()
+    console.table(headers, rows, words=2, close=True)
+    console.say()
+    said = {
+        "figures": _shared((figures_of(r.measurer, r.known_error), r.target) for r in results),
+        "seeds": _shared((_repeats_sentence(r), _pair(r)) for r in results),
+        "unconfirmed": _shared((r.best.doubt, _pair(r)) for r in results),
+        "pinned": _shared((pinned_by_you(r.info.settings), _pair(r)) for r in results),
+        "failed": _shared((_failed(r), _pair(r)) for r in results),
+    }
+    for name, lines in said.items():
+        for line in lines:
+            console.say(f"{name:<13}{line}")
+    if copies:
+        console.say(f"{'copy':<13}{', '.join(map(str, copies))}")
+    show = command_line(database, "show", "RUN")
+    console.say(f"{'next':<13}'{show}' tells the rest of a pair, as -v does of all")
+    console.say()
+
+
+def _shared(said: Iterable[tuple[str, str]]) -> list[str]:
+    """Return sentences, each once, after whom they are said of; not what is empty.
+
+    Args:
+        said: Each sentence, and of whom; nobody is named where one sentence holds for all.
+    """
+    of: dict[str, list[str]] = {}
+    for one, whom in said:
+        of.setdefault(one, []).append(whom)
+    if len(of) == 1:
+        return [one for one in of if one]
+    return [f"{', '.join(dict.fromkeys(names))}: {one}" for one, names in of.items() if one]
+
+
+def _pair(result: TuneResult) -> str:
+    return f"{result.model} @ {result.target}"
+
+
+def _failed(result: TuneResult) -> str:
+    """Return how many trials failed, and of what; empty where none did."""
+    return failed_sentence(trial.outcome for trial in result.trials)
+
+
 def _matrix(results: Sequence[TuneResult], console: Console) -> None:
     """Print the tuned latency and the gain of every model on every target."""
     cells = {(r.model, r.target): _cell(r) for r in results}
@@ -570,17 +643,25 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
             for model in dict.fromkeys(r.model for r in results)
         ]
         console.table(("model", *shown), rows, close=True)
-        if any(cell.endswith(_DOUBTED) for row in rows for cell in row):
-            console.say(f"{_DOUBTED}: gain below the known error of the simulation of that target")
         console.say()
 
 
 def _cell(result: TuneResult) -> str:
-    best, gain = result.best.measurement.latency, result.info.gain()
-    if gain is None:
-        return duration(best)
-    doubted = result.measurer == SIMULATOR and is_doubted(gain, result.known_error)
-    return f"{duration(best)} {ratio(gain)}{_DOUBTED if doubted else ''}"
+    return " ".join(filter(None, (duration(result.best.measurement.latency), _gain(result))))
+
+
+def _gain(result: TuneResult) -> str:
+    """Return the gain over the heuristic, marked where it is doubted; empty where none is known."""
+    gain = result.info.gain()
+    return "" if gain is None else f"{ratio(gain)}{_DOUBTED if _is_doubted(result) else ''}"
+
+
+def _is_doubted(result: TuneResult) -> bool:
+    """Return whether a simulated gain is below the simulation's known error."""
+    gain = result.info.gain()
+    if gain is None or result.measurer != SIMULATOR:
+        return False
+    return is_doubted(gain, result.known_error)
 
 
 def _overtaken(result: TuneResult) -> str:
@@ -591,7 +672,7 @@ def _overtaken(result: TuneResult) -> str:
     from autoturbo.search.objectives import figures, find_objectives
 
     objectives = find_objectives(result.objective)
-    tried = [figures(objectives, trial.outcome) for trial in result.history]
+    tried = [figures(objectives, trial.outcome) for trial in result.trials]
     bases = {
         name: figures(objectives, measured)
         for name, measured in result.baselines.items()
@@ -664,7 +745,7 @@ def _stopped(result: TuneResult) -> str:
     from autoturbo.search.objectives import Stop
 
     asked = result.info.asked.get("trials")
-    best, trials = result.best, schedules(result.trials, result.settings, asked)
+    best, trials = result.best, schedules(result.measured, result.settings, asked)
     gap = percent(1 / best.measurement.bound_fraction - 1)
     once = "; no time to measure the best again" if best.doubt else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"

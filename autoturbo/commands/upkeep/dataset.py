@@ -115,35 +115,36 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
     "autoturbo dataset collect resnet18 --target goya -o measurements",
     takes("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
     takes(
-        "-o", "--output", metavar="FOLDER", type=Path, required=True,
-        help="folder of the data set; goes on with the one begun there",
-    ),
-    add_force_option,
-    takes(
-        "--target", dest="targets", metavar="T", action="append", default=[],
-        help=f"preset or target file (default: {DEFAULT_TARGET}); may be repeated",
-    ),
-    takes(
-        "--dtype", dest="dtypes", metavar="TYPE", action="append", default=[],
-        type=OneOf("--dtype", "autoturbo.hardware:DTYPES"),
-        help="data type, of targets that have it (default: what suits the target); may be repeated",
-    ),
-    takes(
-        "--batch", dest="batches", metavar="N", type=whole_number("--batch", 1), action="append",
-        default=[], help="samples processed at once (default: the model's own); may be repeated",
+        "--batch", group="model", dest="batches", metavar="N", type=whole_number("--batch", 1),
+        action="append", default=[],
+        help="samples processed at once (default: the model's own); may be repeated",
     ),
     add_batch_dim_option,
     add_dim_option,
+    takes(
+        "--target", group="target", dest="targets", metavar="T", action="append", default=[],
+        help=f"preset or target file (default: {DEFAULT_TARGET}); may be repeated",
+    ),
+    takes(
+        "--dtype", group="target", dest="dtypes", metavar="TYPE", action="append", default=[],
+        type=OneOf("--dtype", "autoturbo.hardware:DTYPES"),
+        help="data type, of targets that have it (default: what suits the target); may be repeated",
+    ),
     _number("--vary-targets", 0, 0, "targets to add near each one, with varied figures"),
     _number("--settings", 1, SETTINGS, "settings of each model, batch, target and data type"),
     _number("--seed", 0, 0, "seed of all random choices"),
     _number("--subgraphs", 0, 8, "heaviest sub-graphs with own knobs"),
     takes(
-        "--measurer", metavar="NAME", default=SIMULATOR,
+        "--measurer", group="where it is measured", metavar="NAME", default=SIMULATOR,
         type=OneOf("--measurer", "autoturbo.registry:MEASURERS.names"),
         help="what measures: simulator, or a plug-in's (default: simulator)",
     ),
     _number("--jobs", 1, 1, "processes that measure"),
+    takes(
+        "-o", "--output", group="what is kept", metavar="FOLDER", type=Path, required=True,
+        help="folder of the data set; goes on with the one begun there",
+    ),
+    add_force_option,
     usage="MODEL... -o FOLDER [--target T...] [options]",
 )  # fmt: skip
 def _collect(options: argparse.Namespace, console: Console) -> int:
@@ -179,7 +180,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
 def _collection(options: argparse.Namespace) -> Collection:
     """Return the collection that is asked for."""
     from autoturbo.datasets.measurements import Collection, parts_of
-    from autoturbo.simulate.measurers import measurer_version
+    from autoturbo.simulator.measurers import measurer_version
 
     given = load_targets(options.targets or [DEFAULT_TARGET])
     targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]

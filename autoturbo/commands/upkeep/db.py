@@ -31,7 +31,7 @@ from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
 from autoturbo.signals import telling
-from autoturbo.simulate.measurement import MeasurementJson
+from autoturbo.simulator.measurement import MeasurementJson
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo
@@ -61,7 +61,7 @@ class ListLine(TypedDict):
 
 
 class BestLine(TypedDict):
-    """The schedules that match; with --explain-miss, why none does; and those not believed."""
+    """The schedules that match, or why none does; and those not believed."""
 
     best: list[BestJson]
     miss: str | None
@@ -150,7 +150,10 @@ def _list(options: argparse.Namespace, console: Console) -> int:
         "--scheduler-version", metavar="V",
         help="version of the scheduler that made it, as --json shows it",
     ),
-    takes("--explain-miss", action="store_true", help="say why nothing matches"),
+    takes(
+        "--explain-miss", action="store_true",
+        help="accepted for older scripts: a miss is always explained",
+    ),
     takes(
         "-o", "--output", metavar="FILE", type=Path, help="write the schedule that matches"
     ),
@@ -161,45 +164,51 @@ def _best(options: argparse.Namespace, console: Console) -> int:
     """Show the best schedules that match.
 
     Returns:
-        The exit status: 0, or 1 where one is not believed.
+        The exit status: 0, or 1 where nothing matches or one is not believed.
     """
-    asked = _filter(options)
+    asked, named = _filter(options)
     with opened(options.db) as database:
         best, doubted = database.best(**asked), database.doubted(**asked)
-        why = database.explain_miss(**asked) if options.explain_miss and not best else None
-    if options.output is not None:
+        miss = None if best else database.explain_miss(named, **asked).text
+    if best and options.output is not None:
         _write(options, best)
-    console.emit(BestLine(best=[_as_json(b) for b in best], miss=why, doubted=list(doubted)))
-    if best and not console.json:
+    console.emit(BestLine(best=[_as_json(b) for b in best], miss=miss, doubted=list(doubted)))
+    if miss is not None:
+        warn(f"error: {options.db}: {miss}")
+        return 1
+    if not console.json:
         _show(best, console)
-    elif not best:
-        console.say(why or "nothing matches; --explain-miss says why")
     for reason in doubted:
         warn(f"{options.db}: left out: {reason}; a new 'tune' replaces it")
     return 1 if doubted else 0
 
 
-def _filter(options: argparse.Namespace) -> BestFilter:
-    """Return what a lookup asks for: files and presets by their content, the rest by its name."""
+def _filter(options: argparse.Namespace) -> tuple[BestFilter, BestFilter]:
+    """Return what a lookup asks for, files and presets by content, and what people call it."""
     asked: BestFilter = {
         "dtype": options.dtype, "batch": options.batch,
         "scheduler_version": options.scheduler_version,
     }  # fmt: skip
     if options.graph_hash:
         asked["graph_hash"] = options.graph_hash
+    named: BestFilter = {**asked, "model": options.model, "target": options.target}
     if options.model and Path(options.model).is_file():
         from autoturbo.commands.loading import asked_inputs, load_model
 
-        asked["graph_hash"] = load_model(options.model, **asked_inputs(options)).hash
+        graph = load_model(options.model, **asked_inputs(options))
+        asked["graph_hash"] = graph.hash
+        named |= {"graph_hash": None, "model": graph.name, "batch": graph.batch}
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
         from autoturbo.hardware.machine import find_target
 
-        asked["target_hash"] = find_target(options.target).hash
+        target = find_target(options.target)
+        asked["target_hash"] = target.hash
+        named["target"] = target.name
     elif options.target:
         asked["target"] = options.target
-    return asked
+    return asked, named
 
 
 def _is_known_target(name: str) -> bool:
@@ -346,7 +355,7 @@ def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
 
 def _check_arguments(parser: Parser) -> None:
     text = "write every record that can be read, as JSON lines, whatever is damaged"
-    parser.add_argument("--save", metavar="FILE", type=Path, help=text)
+    parser.group("what is kept").add_argument("--save", metavar="FILE", type=Path, help=text)
     add_force_option(parser)
 
 
@@ -439,7 +448,7 @@ def _as_json(best: BestSchedule) -> BestJson:
 
 
 def _show(best: Sequence[BestSchedule], console: Console) -> None:
-    from autoturbo.verify.findings import Check
+    from autoturbo.verifier.findings import Check
 
     what = ("model", "target", "dtype", "run")
     headers = (*what, "batch", "latency", "% of bound")

@@ -13,6 +13,7 @@ from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.upkeep.db import CountsJson
 from autoturbo.errors import AutoTurboError
+from autoturbo.extras import LIBRARIES, how_to_install
 from autoturbo.report.units import clock
 from autoturbo.schema import Bool, Natural, TypedDict
 from autoturbo.version import __version__
@@ -23,10 +24,10 @@ MODEL, TRIALS = "alexnet", 2
 """What is tuned to have everything compiled."""
 
 _PACKAGES = (
-    *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
+    *("numpy", "onnx", "numba", "optuna", "rich", "PyYAML", "pydantic"),
     *("argcomplete", "jinja2", "scipy"),
 )
-_OPTIONAL = ("onnxruntime", "pyarrow")
+_OPTIONAL = tuple(requirement.partition(">=")[0] for requirement in LIBRARIES.values())
 
 
 Finding = TypedDict("Finding", {"ok": Bool, "state": str})
@@ -154,13 +155,12 @@ def warm_up() -> None:
 
 def _ray(address: str | None) -> Finding:
     """Return whether Ray can be used; connect to a cluster only when asked."""
-    from importlib.util import find_spec
-
-    if find_spec("ray") is None:
-        return {"ok": False, "state": "not installed"}
-    if address is None:
-        return {"ok": True, "state": "installed; --ray [ADDRESS] tries a cluster"}
-    return _reached(address)
+    if address is not None:
+        return _reached(address)
+    if _version("ray") is None:
+        state = f"not installed, and only --ray needs it; {how_to_install('ray')}"
+        return {"ok": True, "state": state}
+    return {"ok": True, "state": "installed; --ray [ADDRESS] tries a cluster"}
 
 
 def _reached(address: str) -> Finding:

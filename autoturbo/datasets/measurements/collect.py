@@ -41,9 +41,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.json_lines import JsonLines
 from autoturbo.registry import SIMULATOR
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.simulate.measurers import Measurer, asked, find_measurer
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement, Outcome
+from autoturbo.simulator.measurers import Measurer, asked, find_measurer
 
 COLLECTION: Final = "collection.json"
 

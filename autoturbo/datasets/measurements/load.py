@@ -26,9 +26,9 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.contract import PlanStatistics
-from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
-from autoturbo.simulate.sequence import run_passes
+from autoturbo.simulator.contract import PlanStatistics
+from autoturbo.simulator.plan import COLUMNS as PLAN_COLUMNS
+from autoturbo.simulator.sequence import run_passes
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of a table by name: numbers as floats, not a number where there is none; texts, None
@@ -70,7 +70,7 @@ class Measurements:
 
     @cached_property
     def statistics(self) -> Floats:
-        """Return columns :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, statistics)``."""
+        """Return columns :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, statistics)``."""
         return np.stack([self.kernels[name] for name in PLAN_COLUMNS], axis=1)
 
     @cached_property
@@ -166,7 +166,7 @@ def replay(
 ) -> float:
     """Return seconds until all clusters have run all passes, from the times of sub-graphs.
 
-    The simulator puts a latency together from kernels (:mod:`autoturbo.simulate.sequence`), here
+    The simulator puts a latency together from kernels (:mod:`autoturbo.simulator.sequence`), here
     the same is done with whole sub-graphs: on each of its clusters one takes its launches times the
     mean time of one, and starts when the cluster is free and the sub-graphs that it reads from are
     done on all other clusters. What is lost is that a consumer's first kernels may begin before the

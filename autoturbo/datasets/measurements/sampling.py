@@ -26,9 +26,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule, plan
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.plan import COLUMNS as PLAN_COLUMNS
 
 Point = tuple[int, ...]
 """A setting as the sampler has it."""

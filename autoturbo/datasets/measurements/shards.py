@@ -17,10 +17,11 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter
 
 from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.files import atomic_write, is_bomb, read_text
 from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
-from autoturbo.simulate.measurement import SIMULATOR_VERSION
-from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
+from autoturbo.simulator.measurement import SIMULATOR_VERSION
+from autoturbo.simulator.plan import COLUMNS as PLAN_COLUMNS
 
 DATASET_SCHEMA: Final = 4
 """Raised whenever a column changes its name, meaning or type; others are refused."""
@@ -53,7 +54,7 @@ MEASURES: Final = {
     "lower_bound_s": "float64",
     "energy_j": "float64",
 }
-"""Measures of a setting, as :meth:`autoturbo.simulate.measurement.Measurement.as_json` has them."""
+"""Measures of a setting, as :class:`autoturbo.simulator.measurement.Measurement` writes them."""
 
 SETTINGS: Final = {
     "model": WORD,
@@ -137,8 +138,8 @@ def require_parquet() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        hint = "pip install 'autoturbo[parquet]'"
-        raise UsageError("data sets are Parquet files, which need pyarrow", hint=hint) from None
+        message = "data sets are Parquet files, which need pyarrow, which is not installed"
+        raise UsageError(message, hint=how_to_install("parquet")) from None
 
 
 def write_shard(folder: Path, name: str, rows: Mapping[str, Sequence[Row]], repeats: int) -> Seal:

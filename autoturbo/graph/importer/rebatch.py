@@ -128,16 +128,16 @@ class Rebatch:
         """Return the inputs of a node, constants that hold the batch replaced."""
         into_constant = node.op_type in _SCATTERS and bool(inputs[0] and inputs[0].constant)
         changes = (
-            (node.op_type in ("Reshape", "Expand"), self._retarget),
-            (node.op_type == "Resize", self._resize),
-            (node.op_type in _ALIGNED or into_constant, self._repeat),
-            (node.op_type in _INDEXED, self._reindex),
-            (node.op_type in _STATES, self._restart),
-            (node.op_type in _BOUNDS, self._rebound),
+            (node.op_type in ("Reshape", "Expand"), self._scale_reshape_target),
+            (node.op_type == "Resize", self._scale_resize_sizes),
+            (node.op_type in _ALIGNED or into_constant, self._repeat_operand),
+            (node.op_type in _INDEXED, self._scale_indices),
+            (node.op_type in _STATES, self._repeat_initial_state),
+            (node.op_type in _BOUNDS, self._scale_slice_bounds),
         )
         change = next((change for fits, change in changes if fits), None)
         if node.op_type == _ROTATES and domain_of(node) in ("", MICROSOFT):
-            return self._rerotate(node, inputs)
+            return self._repeat_positions(node, inputs)
         return inputs if change is None or domain_of(node) else change(node, inputs)
 
     def follow(self, step: Step) -> None:
@@ -209,7 +209,9 @@ class Rebatch:
 
     # -------------------------------------------------------------------------------- constants
 
-    def _retarget(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _scale_reshape_target(
+        self, node: NodeProto, inputs: list[Value | None]
+    ) -> list[Value | None]:
         data, target = (*inputs, None, None)[:2]
         before = self.baked.get(node.output[0])
         if data is None or target is None or not before:
@@ -239,7 +241,9 @@ class Rebatch:
             return data
         return self._repeated(data, grown[0], before[grown[0]], 1)
 
-    def _resize(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _scale_resize_sizes(
+        self, node: NodeProto, inputs: list[Value | None]
+    ) -> list[Value | None]:
         """Return the inputs of a Resize with sizes of the new batch; other forms do not name it."""
         data, *_, sizes = inputs
         before = self.baked.get(node.output[0])
@@ -250,7 +254,7 @@ class Rebatch:
             return inputs
         return [*inputs[:-1], _constant(sizes, np.asarray(wanted))]
 
-    def _repeat(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _repeat_operand(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         grown = next((v for v in inputs if v is not None and v in self._layouts), None)
         if grown is None:
             return inputs
@@ -269,7 +273,7 @@ class Rebatch:
             for value in inputs
         ]
 
-    def _rerotate(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _repeat_positions(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Return the inputs of a rotary embedding, positions and angles repeated per sample."""
         places = 1 if domain_of(node) else len(inputs) - 1
         chosen = {
@@ -277,7 +281,9 @@ class Rebatch:
         }
         return self._repeated_along(0, inputs, chosen)
 
-    def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _repeat_initial_state(
+        self, node: NodeProto, inputs: list[Value | None]
+    ) -> list[Value | None]:
         """Return the inputs of a recurrence, states and sequence lengths repeated per sample."""
         axis = 1 - integer_of(node, "layout")
         return self._repeated_along(axis, inputs, _STATES[node.op_type])
@@ -297,7 +303,7 @@ class Rebatch:
             for place, value in enumerate(inputs)
         ]
 
-    def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _scale_indices(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Return constant indices for the new batch: a set per sample, or indices over samples."""
         data, indices = (*inputs, None, None)[:2]
         if data is None or indices is None or data not in self._layouts or not indices.constant:
@@ -331,7 +337,9 @@ class Rebatch:
         key = (indices, array.shape, array.tobytes())
         return self._made.setdefault(key, _constant(indices, array))
 
-    def _rebound(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+    def _scale_slice_bounds(
+        self, node: NodeProto, inputs: list[Value | None]
+    ) -> list[Value | None]:
         """Return slice bounds or split sizes scaled by whole batches."""
         data = inputs[0] if inputs else None
         if data is None or data not in self._layouts:

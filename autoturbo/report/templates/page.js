@@ -138,6 +138,8 @@
     }
     return list;
   });
+  const boxes = [...document.querySelectorAll(".graph .box")].map((box) =>
+    [box, box.querySelector("title").textContent.toLowerCase()]);
   let shut = []; // what was folded before the text field opened it
 
   function find() {
@@ -153,11 +155,17 @@
       total += rows.length;
       if (more !== null) more.hidden = wanted !== "" || whole;
     }
+    for (const [box, text] of boxes) {
+      const here = text.includes(wanted);
+      box.classList.toggle("sought", wanted !== "" && here);
+      box.classList.toggle("other", !here);
+    }
     if (!shut.length && wanted) {
       shut = [...document.querySelectorAll("details:not([open])")];
     }
     for (const fold of shut) {
-      fold.open = wanted !== "" && fold.querySelector("tbody tr:not(.left-out)") !== null;
+      fold.open = wanted !== ""
+        && fold.querySelector("tbody tr:not(.left-out), .box.sought") !== null;
     }
     if (!wanted) shut = [];
     if (field !== null) {
@@ -171,7 +179,16 @@
   if (field !== null) {
     field.form.hidden = false;
     field.addEventListener("input", find);
-    field.form.addEventListener("submit", (event) => event.preventDefault());
+    // The enter key goes from one box that was found to the next.
+    let at = -1;
+    field.addEventListener("input", () => { at = -1; });
+    field.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const found = boxes.filter(([box]) => box.classList.contains("sought"));
+      if (!found.length) return;
+      at = (at + 1) % found.length;
+      found[at][0].scrollIntoView({ block: "center", inline: "center" });
+    });
   }
   find();
 

@@ -6,7 +6,9 @@ outputs (transfer, LB to GB; DMA, GB to DDR). Engines issue in list order and wa
 instructions that an instruction depends on.
 
 With instruction scheduling, weights and inputs are fetched ``prefetch_depth`` tiles ahead of their
-compute, over layer boundaries, and one more tile is on its way from DDR to GB; ``"layer"`` keeps
+compute, over layer boundaries, and one more tile is on its way from DDR to GB. A layer starts when
+the layers that it reads have ended; with ``"tiles"`` each of its tiles starts when the tiles that
+it reads have, and tiles of several layers are computed in turn. ``"layer"`` keeps
 fetches inside their layer, which starts when the layer before it has ended. Without it (``"off"``)
 there is no software pipeline: the steps of a tile have one buffer each and run one after another,
 which is where Fig. 13 starts from (docs/paper-tables.md has the evidence for this reading). Kernel
@@ -26,14 +28,18 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.lines import NOTHING_KNOWN, TileReads
+from autoturbo.schedule.codegen.sequence import in_turn, solid_layers, tile_read
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import (
+    BY_TILES,
     IN_LB,
     InstructionRules,
     Role,
     Roles,
     Tiling,
     TilingRules,
+    tile_counts,
 )
 from autoturbo.schedule.codegen.work import Flags, Floats
 
@@ -68,6 +74,9 @@ INSTRUCTION_COLUMNS = 12
 """Engine, layer, tile, role and up to eight instructions to wait for (-1 for none): two fetches,
 one exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
 
+NO_ORDER = np.zeros(0, np.int64), np.zeros(0, np.int64)
+"""Of a kernel whose tiles are computed layer by layer."""
+
 TOGETHER = 64
 """Kernels whose tiles are numbered at once: few enough for memory."""
 
@@ -85,6 +94,10 @@ class Instructions:
     amounts: Floats
 
 
+NO_RATES = np.zeros(0)
+"""In place of the target's where the tiles of no kernel are chosen by cost."""
+
+
 class Kernel(NamedTuple):
     """Inputs of a kernel's code generation.
 
@@ -96,6 +109,8 @@ class Kernel(NamedTuple):
         weights_resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         clear: Per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
+        rates: Of the target, which matter where tiles are chosen by cost.
+        reads: What tiles read of other layers, where they wait for tiles.
     """
 
     stages: Floats
@@ -104,6 +119,13 @@ class Kernel(NamedTuple):
     rules: InstructionRules
     weights_resident: int
     clear: Sequence[tuple[int, ...]] = ()
+    rates: Floats = NO_RATES
+    reads: TileReads = NOTHING_KNOWN
+
+    @property
+    def tiles(self) -> Ints:
+        """Return the tile counts of its layers, ``(layers, len(Tiling))``."""
+        return tile_counts(self.stages, self.streams, self.rules, self.weights_resident, self.rates)
 
 
 def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
@@ -115,14 +137,22 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
         resident = np.repeat([int(kernel.weights_resident) for kernel in batch], layers)
         stages = np.concatenate([kernel.stages for kernel in batch])
         streams = np.concatenate([kernel.streams for kernel in batch])
-        known = Roles(stages, streams, TilingRules(*rules.T), resident)
+        known = Roles(stages, streams, TilingRules(*rules.T), resident, batch[0].rates)
         tiles, weights = np.ascontiguousarray(known.tiles.T), known.weight_tiles()
         emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
         for kernel, count in zip(batch, layers, strict=True):
             span, end = slice(end, end + count), end + count
+            edges, clear = _flat(kernel.edges), _flat(kernel.clear or [()] * count)
+            own = TilingRules(*map(int, kernel.rules))
+            order, apart = NO_ORDER, np.zeros(count, np.bool_)
+            if own.across == BY_TILES and len(kernel.reads.lines):
+                apart = solid_layers(tiles[span], kernel.stages, kernel.streams)
+                order = in_turn(
+                    tiles[span], weights[span], apart, edges, clear, kernel.reads, own.ahead + 1
+                )
             where = _program(
-                TilingRules(*map(int, kernel.rules)), tiles[span], weights[span], emits[span],
-                steps[span], _flat(kernel.edges), _flat(kernel.clear or [()] * count),
+                own, tiles[span], weights[span], emits[span], steps[span], apart, edges, clear,
+                kernel.reads, order,
             )  # fmt: skip
             amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
             if kernel.rules.serial:
@@ -141,12 +171,18 @@ class _Program(NamedTuple):
     """State of code generation: a kernel, its tiles and weight tiles, and the emitted instructions.
 
     ``edges`` says where the layers begin that each layer waits for, and these, ``clear`` likewise
-    those whose work has to be over; ``emits`` says per layer which roles its tiles have and
-    ``steps`` whether it is a recurrence's; ``first`` and ``first_weight`` count tiles and weight
-    tiles before each layer. ``owner`` is the layer and ``weight_of`` the weight tile of a tile (-1
-    for none), ``first_use`` and ``last_use`` the first and last tile of a weight tile; ``reads``
-    says of each tile whether it reads its share of the inputs, ``asks`` whether DDR has to be asked
-    for it, and ``ends`` whether its reduction is complete.
+    those whose work has to be over, ``known`` what tiles read of other layers; ``emits`` says per
+    layer which roles its tiles have, ``steps`` whether it is a recurrence's and ``solid`` whether
+    it takes no turns with others that do; ``first`` and
+    ``first_weight`` count tiles and weight tiles of the layers before each. Tiles and weight tiles
+    are numbered as they are computed and used: ``number`` is that of every tile of every layer in
+    turn, ``number_weight`` likewise; ``begin`` and ``last`` are the first and the last tile of a
+    layer, ``over`` the tiles up to the last of it and of all layers before. ``owner`` is the layer
+    of a tile, ``place`` its place there, and ``weight_of`` its weight tile (-1 for none),
+    ``weight_place`` that one's place in its layer, ``first_use`` and ``last_use`` the first and
+    last tile of a weight tile; ``reads`` says of each tile whether it reads its share of the
+    inputs, ``asks`` whether DDR has to be asked for it, and ``ends`` whether its reduction is
+    complete.
 
     ``where`` is the program and ``size`` its length. Of each tile or weight tile there is the
     instruction to wait for: ``weight`` and ``input`` that brought it nearest, ``late`` likewise of
@@ -159,16 +195,25 @@ class _Program(NamedTuple):
     tiles: Ints
     emits: Flags
     steps: Flags
+    solid: Flags
     edges: tuple[Ints, Ints]
     clear: tuple[Ints, Ints]
+    known: TileReads
     first: Ints
     first_weight: Ints
+    begin: Ints
+    last: Ints
+    over: Ints
+    number: Ints
+    number_weight: Ints
     owner: Ints
+    place: Ints
     weight_of: Ints
     reads: Ints
     asks: Ints
     ends: Ints
     weight_owner: Ints
+    weight_place: Ints
     first_use: Ints
     last_use: Ints
     where: Ints
@@ -186,14 +231,17 @@ class _Program(NamedTuple):
 
 
 @njit(cache=True)
-def _program(
+def _program(  # noqa: PLR0913  compiled: arrays by position
     rules: InstructionRules,
     tiles: Ints,
     weights: Ints,
     emits: Flags,
     steps: Flags,
+    solid: Flags,
     edges: tuple[Ints, Ints],
     clear: tuple[Ints, Ints],
+    known: TileReads,
+    order: tuple[Ints, Ints],
 ) -> Ints:
     """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
 
@@ -203,47 +251,86 @@ def _program(
         weights: Weight tiles that each layer loads, ``(layers,)``.
         emits: Whether tiles of a layer have instructions of a role, ``(layers, roles)``.
         steps: Whether a layer is a recurrence's, ``(layers,)``.
+        solid: Whether a layer takes no turns with others that do, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
         clear: Likewise those whose work has to be over.
+        known: What tiles read of other layers.
+        order: Layer of each tile and its place there, as they are computed; layer by layer if
+            empty.
     """
     first, first_weight = np.zeros(len(tiles) + 1, np.int64), np.zeros(len(tiles) + 1, np.int64)
     for layer in range(len(tiles)):
         first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
         first_weight[layer + 1] = first_weight[layer] + weights[layer]
-    count, loads = first[-1], first_weight[-1]
-    a, b = np.full((14, count), -1, np.int64), np.full((4, loads), -1, np.int64)
+    count, loads, layers = first[-1], first_weight[-1], len(tiles)
+    a, b = np.full((16, count), -1, np.int64), np.full((6, loads), -1, np.int64)
+    spans = np.zeros((3, layers), np.int64)
     where = np.full((count * 8 + loads * 2, INSTRUCTION_COLUMNS), -1, np.int64)
     p = _Program(
-        rules, tiles, emits, steps, edges, clear, first, first_weight,
-        a[0], a[1], a[2], a[3], a[4], b[0], b[1], b[2], where, np.zeros(1, np.int64), b[3],
-        a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
+        rules=rules, tiles=tiles, emits=emits, steps=steps, solid=solid, edges=edges, clear=clear,
+        known=known, first=first, first_weight=first_weight, where=where,
+        size=np.zeros(1, np.int64),
+        # per layer
+        begin=spans[0], last=spans[1], over=spans[2],
+        # per tile
+        owner=a[0], weight_of=a[1], reads=a[2], asks=a[3], ends=a[4], input=a[5], late=a[6],
+        computed=a[7], stored=a[8], entered=a[9], multiplied=a[10], applied=a[11], left=a[12],
+        saved=a[13], place=a[14], number=a[15],
+        # per weight tile
+        weight_owner=b[0], first_use=b[1], last_use=b[2], weight=b[3], weight_place=b[4],
+        number_weight=b[5],
     )  # fmt: skip
-    for layer in range(len(tiles)):
-        _number_tiles(p, layer)
+    used, at = 0, 0
+    if len(order[0]):
+        for tile in range(count):
+            used = _number_tile(p, tile, order[0][tile], order[1][tile], used)
+    else:
+        for layer in range(layers):
+            for place in range(first[layer + 1] - first[layer]):
+                used = _number_tile(p, at, layer, place, used)
+                at += 1
+    for layer in range(layers):
+        p.over[layer] = max(p.last[layer] + 1, p.over[layer - 1] if layer else 0)
     _emit_all(p, np.zeros(5, np.int64))
     return where[: p.size[0]].copy()
 
 
 @borrowing
-def _number_tiles(p: _Program, layer: int) -> None:
-    """Record the properties of a layer's tiles, in the order in which they are computed."""
+def _number_tile(p: _Program, tile: int, layer: int, place: int, used: int) -> int:
+    """Record the properties of a tile.
+
+    Args:
+        p: The program.
+        tile: Its number.
+        layer: Its layer.
+        place: Its place in the layer.
+        used: Weight tiles that are used so far.
+
+    Returns:
+        Weight tiles that are used with it.
+    """
     columns, depths = p.tiles[layer, Tiling.COLUMNS], p.tiles[layer, Tiling.DEPTHS]
     rows, kept = p.tiles[layer, Tiling.ROWS], p.tiles[layer, Tiling.KEPT]
     outside = p.tiles[layer, Tiling.ROWS_OUTSIDE] > 0
-    loads, each = p.first_weight[layer + 1] > p.first_weight[layer], 1 if outside else rows
-    for index in range(p.first[layer], p.first[layer + 1]):
-        place = index - p.first[layer]
-        weight = place // each
-        column, depth = weight // depths % columns, weight % depths
-        p.owner[index] = layer
-        p.reads[index] = column == 0 or kept != IN_LB
-        p.asks[index] = p.reads[index] and (column == 0 or kept == 0)
-        p.ends[index] = depth == depths - 1
-        p.weight_of[index] = number = p.first_weight[layer] + weight if loads else -1
-        if loads:
-            p.weight_owner[number], p.last_use[number] = layer, index
-            if place % each == 0:
-                p.first_use[number] = index
+    weight = place if outside else place // rows
+    column, depth = weight // depths % columns, weight % depths
+    p.owner[tile], p.place[tile], p.number[p.first[layer] + place] = layer, place, tile
+    if place == 0:
+        p.begin[layer] = tile
+    p.last[layer] = tile
+    p.reads[tile] = column == 0 or kept != IN_LB
+    p.asks[tile] = p.reads[tile] and (column == 0 or kept == 0)
+    p.ends[tile] = depth == depths - 1
+    if p.first_weight[layer + 1] == p.first_weight[layer]:
+        return used
+    known = p.first_weight[layer] + weight
+    if p.number_weight[known] < 0:
+        p.number_weight[known], p.first_use[used] = used, tile
+        p.weight_owner[used], p.weight_place[used] = layer, weight
+        used += 1
+    number = p.number_weight[known]
+    p.weight_of[tile], p.last_use[number] = number, tile
+    return used
 
 
 @borrowing
@@ -252,30 +339,51 @@ def _emit_all(p: _Program, done: Ints) -> None:
     total = len(p.owner)
     ahead, across = p.rules.ahead, p.rules.across
     far = ahead + 1 + p.rules.has_gb  # without GB there is no room for one more on its way
+    turns = (
+        across == BY_TILES
+    )  # slots in LB become free later: one in GB is when its tile is passed
     weight = 0
     for tile in range(total):
         layer = p.owner[tile]
         weight = max(weight, p.weight_of[tile])
-        tiles = total if across else p.first[layer + 1]
+        tiles = total if across else p.over[layer]
         weights = len(p.weight_owner) if across else p.first_weight[layer + 1]
-        while done[0] < min(weight + far, weights):
+        while done[0] < min(weight + far, weights) and (
+            not turns or done[0] <= done[2] + ahead + 1
+        ):
             _load(p, Role.FETCH_WEIGHTS, done[0])
             done[0] += 1
-        while done[1] < min(tile + far, tiles) and _has_room(p, done[1], done[3]):
+        while (
+            done[1] < min(tile + far, tiles)
+            and _has_room(p, done[1], done[3])
+            and (p.rules.has_gb or _may_stay(p, done[1], tile))
+        ):
             _input_dma(p, done[1])
             done[1] += 1
-        while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
+        while done[2] < min(weight + ahead + 1, weights) and _has_slot(p, done[2], tile):
             _load(p, Role.PASS_WEIGHTS, done[2])
             done[2] += 1
-        while done[3] < min(tile + ahead + 1, tiles, done[1]):
+        while done[3] < min(tile + ahead + 1, tiles, done[1]) and _may_stay(p, done[3], tile):
             _input_transfer(p, done[3])
             done[3] += 1
         early = 1 if p.steps[layer] else 2  # steps exchange what tiles made
-        while done[4] < min(tile + early, p.first[layer + 1]):
+        # what of other layers is brought has to be made
+        while done[4] < min(tile + early, total) and _is_made(p, done[4], tile):
             _bring(p, done[4])
             done[4] += 1
         _compute(p, tile)
         _store(p, tile)
+
+
+@borrowing
+def _has_slot(p: _Program, weight: int, tile: int) -> bool:
+    """Return whether a weight tile is passed to the cores before a tile is computed.
+
+    It is needed soon, and what was in its slot has been used.
+    """
+    before = weight - p.rules.ahead - 1
+    over = before < 0 or p.last_use[before] < tile
+    return bool(over and p.first_use[weight] <= tile + p.rules.ahead)
 
 
 @borrowing
@@ -286,7 +394,36 @@ def _has_room(p: _Program, index: int, passed: int) -> bool:
     """
     layer = p.owner[index]
     keeps = p.rules.has_gb and p.tiles[layer, Tiling.KEPT] == 1
-    return not keeps or layer < 2 or p.first[layer - 1] <= passed  # noqa: PLR2004
+    return not keeps or layer < 2 or p.over[layer - 2] <= passed  # noqa: PLR2004
+
+
+@borrowing
+def _is_made(p: _Program, index: int, tile: int) -> bool:
+    """Return whether what a tile reads is computed before another tile, in a program's order."""
+    layer = p.owner[index]
+    if layer == p.owner[tile] or index <= tile:
+        return True
+    if p.rules.across != BY_TILES:
+        return False
+    starts, befores = p.edges
+    for position in range(starts[layer], starts[layer + 1]):
+        if p.last[befores[position]] >= tile:
+            return False
+    return not p.solid[layer] or _may_stay(p, index, tile)
+
+
+@borrowing
+def _may_stay(p: _Program, index: int, tile: int) -> bool:
+    """Return whether inputs may come that stay in LB: all is computed but the layer before."""
+    layer = p.owner[index]
+    return not p.solid[layer] or layer < 2 or p.over[layer - 2] <= tile  # noqa: PLR2004
+
+
+@borrowing
+def _wait_to_stay(p: _Program, at: int, layer: int) -> None:
+    """Wait until inputs that stay in LB have their room: tensors of earlier layers had it."""
+    if p.solid[layer] and layer > 1:
+        _wait_for_work(p, at, p.over[layer - 2] - 1)
 
 
 @borrowing
@@ -306,7 +443,7 @@ def _emit(p: _Program, role: int, layer: int, index: int) -> int:
     loads = role in (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS)
     p.where[at, Column.ENGINE], p.where[at, Column.ROLE] = ENGINE_OF[role], role
     p.where[at, Column.LAYER] = layer
-    p.where[at, Column.TILE] = index - (p.first_weight[layer] if loads else p.first[layer])
+    p.where[at, Column.TILE] = p.weight_place[index] if loads else p.place[index]
     p.size[0] = at + 1
     return at
 
@@ -341,7 +478,7 @@ def _wait_for_work(p: _Program, at: int, tile: int) -> None:
 @borrowing
 def _wait_for_layer(p: _Program, at: int, layer: int) -> None:
     """Wait until a layer has ended: its last tile is computed, and stored if it leaves LB."""
-    last = p.first[layer + 1] - 1
+    last = p.last[layer]
     _wait(p, at, max(p.computed[last], p.stored[last]))
 
 
@@ -362,6 +499,24 @@ def _wait_for_layers(p: _Program, at: int, layer: int) -> None:
 
 
 @borrowing
+def _wait_for_tiles(p: _Program, at: int, index: int) -> None:
+    """Wait for what a tile reads of other layers: these, or their tiles where that is known."""
+    layer = p.owner[index]
+    if not len(p.known.lines):
+        _wait_for_layers(p, at, layer)
+        return
+    starts, befores = p.edges
+    for edge in range(starts[layer], starts[layer + 1]):
+        maker = befores[edge]
+        place = tile_read(p.known, p.tiles, edge, maker, layer, p.place[index])
+        read = p.number[p.first[maker] + place]
+        if read == p.last[maker]:
+            _wait_for_layer(p, at, maker)
+        else:
+            _wait(p, at, p.computed[read])
+
+
+@borrowing
 def _load(p: _Program, role: int, weight: int) -> None:
     """Emit a weight tile from DDR, or from GB to the cores, once it has a free slot.
 
@@ -377,6 +532,8 @@ def _load(p: _Program, role: int, weight: int) -> None:
     if before >= 0:
         to_gb = role == Role.FETCH_WEIGHTS and p.rules.has_gb
         _wait(p, at, p.weight[before] if to_gb else p.computed[p.last_use[before]])
+        if to_gb and before and p.rules.across == BY_TILES:  # the tile after it may have to wait
+            _wait(p, at, p.weight[before - 1])
     _wait_for_layer_before(p, at, layer)
     p.weight[weight] = at
 
@@ -402,9 +559,10 @@ def _input_dma(p: _Program, index: int) -> None:
     if p.rules.has_gb:
         _wait(p, at, _entered(p, before))
         if p.tiles[layer, Tiling.KEPT] == 1 and layer > 1:
-            _wait(p, at, _entered(p, p.first[layer - 1] - 1))
+            _wait(p, at, _entered(p, p.over[layer - 2] - 1))
     else:
         _wait_for_work(p, at, before)
+        _wait_to_stay(p, at, layer)
     _wait_for_layer_before(p, at, layer)
     p.input[index] = at
 
@@ -419,6 +577,7 @@ def _input_transfer(p: _Program, index: int) -> None:
     at = _emit(p, Role.PASS_INPUT, layer, index)
     _wait(p, at, p.input[index])
     _wait_for_work(p, at, index - p.rules.ahead - 1)
+    _wait_to_stay(p, at, layer)
     _wait_for_layer_before(p, at, layer)
     p.input[index] = p.entered[index] = at
 
@@ -431,8 +590,9 @@ def _bring(p: _Program, index: int) -> None:
         if p.reads[index] and p.emits[layer, role]:
             at = _emit(p, role, layer, index)
             _wait_for_layers(p, at, layer)
-            step = role == Role.PASS_LATE and p.steps[layer] and index > p.first[layer]
+            step = role == Role.PASS_LATE and p.steps[layer] and index > p.begin[layer]
             _wait_for_work(p, at, index - (1 if step else 2))
+            _wait_to_stay(p, at, layer)
             _wait(p, at, p.late[index])
             p.late[index] = at
 
@@ -449,10 +609,10 @@ def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
     _wait(p, at, p.input[index])
     _wait(p, at, p.late[index])
     layer = p.owner[index]
-    _wait_for_layers(p, at, layer)
+    _wait_for_tiles(p, at, index)
     starts, over = p.clear
     for position in range(starts[layer], starts[layer + 1]):
-        _wait(p, at, p.computed[p.first[over[position] + 1] - 1])
+        _wait(p, at, p.computed[p.last[over[position]]])
     before = index - p.rules.ahead - 1
     if before >= 0 and (p.emits[layer, Role.STORE] or p.emits[layer, Role.SAVE]):
         _wait(p, at, p.left[before])
@@ -468,7 +628,7 @@ def _compute(p: _Program, index: int) -> None:
     if p.emits[layer, Role.MULTIPLY]:
         last = _emit(p, Role.MULTIPLY, layer, index)
         _wait_for_inputs(p, last, index)
-        _wait_for_work(p, last, index - (1 if (p.steps[layer] and index > p.first[layer]) else 2))
+        _wait_for_work(p, last, index - (1 if (p.steps[layer] and index > p.begin[layer]) else 2))
         p.computed[index] = p.multiplied[index] = last
         if not p.ends[index]:
             return

@@ -375,7 +375,7 @@ def stage_table(
     table = np.zeros((len(context.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
-    spread = [_spread(extents[tensor], held[tensor]) for tensor in outputs]
+    spread = [spread_over(extents[tensor], held[tensor]) for tensor in outputs]
     foreign = np.zeros(sum(len(layer.inputs) for layer in part_layers), np.int64)
     rows = _core_table(
         context.arrays, context.layer_arrays, context.work, np.asarray(layers, np.int64),
@@ -399,7 +399,7 @@ def stage_table(
     return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in part_layers)
 
 
-def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
+def spread_over(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     """Return a core with a full part of a tensor, and the number of cores that have a part.
 
     The core is an inner one if possible: its halo has all sides. Parts of equal size may leave some

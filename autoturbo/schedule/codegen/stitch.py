@@ -18,6 +18,7 @@ import numpy as np
 
 from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Ints, Regions, whole_bytes
+from autoturbo.schedule.codegen.lines import TileReads, tile_reads
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext
@@ -104,6 +105,31 @@ def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) ->
             template = first.renamed(layers, dict(pairs))
         known[shape, binding, limit] = template
     return template
+
+
+def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
+    """Return what tiles of the kernels of a class of parts read of other layers; cached.
+
+    Args:
+        book: Where the class comes from.
+        shape: The number of the class.
+        template: Of its kernels.
+    """
+    known, key = _known_reads(book), (book.alike[shape], template.bindings)
+    if key not in known:
+        layers = template.layers
+        known[key] = tile_reads(
+            book.context, layers, local_edges(book.context, layers), part_shape(book, shape),
+            template.bindings, template.exchanged,
+        )  # fmt: skip
+    return known[key]
+
+
+@remembered(1)
+def _known_reads(book: PartBook) -> dict[tuple[int, tuple[Binding, ...]], TileReads]:
+    """Return the cached reads of a book, by class of parts and bindings of its layers."""
+    del book  # they are remembered for it
+    return {}
 
 
 @remembered(1)

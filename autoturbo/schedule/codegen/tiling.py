@@ -9,7 +9,7 @@ narrow tile leaves most of the array idle.
 
 Amounts are the same for all tiles of a layer: they follow from its stage, its streams, how it is
 cut and the rules, whatever an instruction waits for. The instruction builder takes them from here,
-and so does the estimate (:mod:`autoturbo.simulate.estimate`).
+and so does the estimate (:mod:`autoturbo.simulator.estimate`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import element_bytes
 from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.tile_costs import SUMS_MOVED, Room, cheapest, product_bytes
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext
+from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext, Zones
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     IN_GB,
@@ -41,14 +41,14 @@ from autoturbo.schedule.memory.timeline import (
     ROOM,
 )
 
+BY_TILES = 2
+"""Code of :attr:`TilingRules.across` where tiles wait for tiles, not for layers."""
+
 MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
 IN_LB = 2
 """Code of data that stays in the local buffers: weights, and inputs between column tiles."""
-
-SUMS_MOVED = 4.0
-"""Times its result's bytes that a tile of partial sums moves, in and out at twice the width."""
 
 SUMS_SHARE = 1 / 8
 """Most of the array's time that adding partial sums takes LB, where tiles may as well be deeper."""
@@ -132,7 +132,7 @@ class TilingRules(NamedTuple, Generic[N]):
     Attributes:
         ahead: Tiles fetched ahead of the one computed.
         divisor: Tiles per largest tile that fits.
-        across: Fetch over layer boundaries.
+        across: Fetch over layer boundaries; :data:`BY_TILES` where tiles of layers take turns too.
         weight_room: Bytes of LB per core for weight tiles.
         staging: Bytes of LB per core for streams.
         tile_bytes: Largest result of a tile per core.
@@ -153,6 +153,7 @@ class TilingRules(NamedTuple, Generic[N]):
         packed: Weights lie in DDR as tiles of them are fetched, and not as in the file.
         spare: Bytes of LB per core, beside ``weight_room``, for the weights of one recurrence.
         gb_spare: Bytes of GB, beside ``gb_staging``, for the same.
+        by_cost: Tiles are those that cost least among all that fit.
     """
 
     ahead: N
@@ -176,6 +177,7 @@ class TilingRules(NamedTuple, Generic[N]):
     packed: N
     spare: N
     gb_spare: N
+    by_cost: N
 
     @staticmethod
     def with_spare(rules: InstructionRules, spare: Ints) -> InstructionRules:
@@ -202,7 +204,7 @@ class TilingRules(NamedTuple, Generic[N]):
         return InstructionRules(
             ahead=0 if serial else ahead,
             divisor=1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision),
-            across=knobs.instruction_scheduling == AUTO,
+            across={AUTO: 1, "tiles": BY_TILES}.get(knobs.instruction_scheduling, 0),
             weight_room=max(share, target.lb.weight_capacity, zones.lb_staging),
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
@@ -221,6 +223,7 @@ class TilingRules(NamedTuple, Generic[N]):
             packed=knobs.fetch_ahead not in (AUTO, 0),
             spare=0,  # a kernel's own: with_spare
             gb_spare=0,
+            by_cost=knobs.tiling == "cost",
         )
 
 
@@ -357,7 +360,11 @@ def _product_tiles(
 
 
 def tile_counts(
-    stages: Floats, streams: Ints, rules: InstructionRules | TilingRules[Ints], resident: Ints | int
+    stages: Floats,
+    streams: Ints,
+    rules: InstructionRules | TilingRules[Ints],
+    resident: Ints | int,
+    rates: Floats,
 ) -> Ints:
     """Return the tile counts of layers, ``(layers, len(Tiling))``.
 
@@ -367,7 +374,48 @@ def tile_counts(
         rules: Of all layers, or a value per layer.
         resident: Where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
             2 in LB.
+        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`, by which tiles are chosen
+            where the rules say so.
     """
+    usual = _usual_counts(stages, streams, rules, resident)
+    by_cost = np.flatnonzero(np.broadcast_to(rules.by_cost, len(stages)))
+    if len(by_cost):
+        layers = np.asarray([np.broadcast_to(column, len(stages)) for column in rules])
+        places = np.broadcast_to(resident, len(stages)).tolist()
+        for layer in by_cost.tolist():
+            if stages[layer, Stage.SEQUENCE] > 0 or layers[_SERIAL, layer]:
+                continue
+            room = room_of(TilingRules(*layers[:, layer].tolist()), places[layer])
+            usual[layer] = cheapest(
+                stages[layer], streams[layer], room, rates, tuple(usual[layer].tolist())
+            )
+    return usual
+
+
+_SERIAL = TilingRules._fields.index("serial")
+
+
+def room_of(rules: InstructionRules, resident: int) -> Room:
+    """Return what the cost of a kernel's tiles depends on.
+
+    Args:
+        rules: Of the kernel.
+        resident: Where its weights are already.
+    """
+    return Room(
+        slots=rules.ahead + 1, divisor=rules.divisor, weights=rules.weight_room,
+        staging=rules.staging, results=rules.tile_bytes,
+        gb=rules.gb_staging if rules.has_gb else 0, cores=rules.cores, broadcast=rules.broadcast,
+        rows=rules.native_rows, columns=rules.native_columns, least_depth=rules.least_depth,
+        across=rules.across, rereads=rules.rereads, early=rules.packed, alike=rules.alike,
+        resident=resident,
+    )  # fmt: skip
+
+
+def _usual_counts(
+    stages: Floats, streams: Ints, rules: InstructionRules | TilingRules[Ints], resident: Ints | int
+) -> Ints:
+    """Return the tile counts of layers by the rule of the largest tile that fits."""
     row, stream, slots = stages.T, streams.T, rules.ahead + 1
     parts = np.maximum(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules.weight_room), 1)
     parts = np.where(np.asarray(resident) == IN_LB, 1, parts * rules.divisor)
@@ -466,7 +514,12 @@ class Roles:
     """
 
     def __init__(
-        self, stages: Floats, streams: Ints, rules: TilingRules[Ints], resident: Ints
+        self,
+        stages: Floats,
+        streams: Ints,
+        rules: TilingRules[Ints],
+        resident: Ints,
+        rates: Floats,
     ) -> None:
         """Compute the amounts of all roles.
 
@@ -475,9 +528,10 @@ class Roles:
             streams: Bytes that the layers move from and to GB and DDR.
             rules: Of each layer.
             resident: Per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+            rates: As for :func:`tile_counts`.
         """
         self.stages, self.streams, self.rules = stages.T, streams.T, rules
-        self.tiles = tile_counts(stages, streams, rules, resident).T
+        self.tiles = tile_counts(stages, streams, rules, resident, rates).T
         self.has_gb: Flags = rules.has_gb > 0
         self.slots = (rules.ahead + 1).astype(np.float64)
         self.amounts = np.zeros((len(Role), len(stages), AMOUNT_COLUMNS))
@@ -567,13 +621,12 @@ class Roles:
         rereads = rules.rereads > 0
         down = np.where(rereads, np.ceil(high / rules.native_rows), 1.0)
         across = np.where(rereads, np.ceil(wide / rules.native_columns), 1.0)
-        local = (
-            stages[Stage.READ] / (products * rows * depths) * across
-            + weights / (products * columns * depths) * down
-            + stages[Stage.WRITTEN]
-            / (products * rows * columns)
-            * np.where(depths == 1, 1.0, SUMS_MOVED)
-        )
+        local = product_bytes(
+            stages[Stage.READ] / (products * rows * depths),
+            weights / (products * columns * depths),
+            stages[Stage.WRITTEN] / (products * rows * columns),
+            down, across, np.where(depths == 1, 1.0, SUMS_MOVED),
+        )  # fmt: skip
         self._note(Role.MULTIPLY, stages[Stage.MACS] > 0, {
             Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,
             Amount.DEPTH: stages[Stage.DEPTH] / depths, Amount.LOCAL: local,

@@ -15,7 +15,7 @@ from autoturbo.schedule.knobs.candidate import (
     model_knobs,
     subgraph_knobs,
 )
-from autoturbo.schedule.knobs.file import load_knobs
+from autoturbo.schedule.knobs.file import knobs_of_file, load_knobs
 from autoturbo.schedule.knobs.kinds import (
     ANY,
     AUTO,
@@ -69,6 +69,7 @@ __all__ = [
     "fitting",
     "kernel_knobs",
     "knob_names",
+    "knobs_of_file",
     "load_knobs",
     "model_knobs",
     "refuse_misplaced",

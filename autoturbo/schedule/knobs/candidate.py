@@ -54,7 +54,7 @@ from autoturbo.schedule.knobs.spelling import respelled
 from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.schema import Real
 
-SCHEDULER_VERSION = "6"
+SCHEDULER_VERSION = "7"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
 
 KNOBS_SCHEMA = 3
@@ -130,6 +130,16 @@ class Knobs:
             published_number=1,
             low=0.05,
             high=1,
+        )
+    )
+    part_memory: str = knob(
+        Words(
+            stage=Stage.PARTITION,
+            help="memory that parts have to fit; what of those in GB has no room in LB passes it "
+            "tile by tile",
+            choices=("GB",),
+            published="LB",
+            needs=(("GB", GLOBAL_BUFFER),),
         )
     )
     recompute_limit: float | str = knob(
@@ -267,8 +277,9 @@ class Knobs:
     instruction_scheduling: str = knob(
         Words(
             stage=Stage.CODEGEN,
-            help="overlap transfers and compute: across layers, inside a layer, not at all",
-            choices=("layer", "off"),
+            help="overlap transfers and compute: across layers, with tiles of layers in turn, "
+            "inside a layer, not at all",
+            choices=("tiles", "layer", "off"),
             published="on",
             word="on",
         )
@@ -353,6 +364,27 @@ class Knobs:
             alone=False,
         )
     )
+    tiling: str = knob(
+        Words(
+            stage=Stage.CODEGEN,
+            help="how each layer is cut into tiles: as few as fit, or so that it takes least time",
+            choices=("cost",),
+            published="the largest tiles that fit",
+            word="largest",
+            alone=False,  # statistics of kernels count their tiles
+        )
+    )
+    launches: str = knob(
+        Words(
+            stage=Stage.CODEGEN,
+            help="whether kernels share a launch, and its barrier, with those before them of which "
+            "they read nothing",
+            choices=("shared",),
+            published="one for each kernel",
+            word="own",
+            alone=False,
+        )
+    )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
     units: UnitKnobs | None = field(default=None, metadata={})
     """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""
@@ -379,6 +411,14 @@ class Knobs:
                 object.__setattr__(self, name, int(value))
         if self.overrides != ():
             object.__setattr__(self, "overrides", _one_per_layer(self.overrides))
+
+    def __repr__(self) -> str:
+        """Return one line with what differs from the published heuristic."""
+        chosen = [
+            f"{name}={value!r}" for name, value in self.as_dict().items() if name != "overrides"
+        ]
+        own = [f"overrides: {len(self.overrides)}"] if self.overrides else []
+        return f"Knobs({', '.join(chosen + own)})"
 
     @property
     def id(self) -> str:
@@ -422,9 +462,10 @@ class Knobs:
         return Knobs(**known, overrides=overrides, units=units, host=host)
 
 
-def _overriding(name: str) -> Any:
+def _overriding(name: str, *, searched: bool = True) -> Any:
     """Return a field that overrides the model's knob of the same name for one sub-graph."""
-    return knob(own_of(knobs_of(Knobs)[name], name))
+    own = own_of(knobs_of(Knobs)[name], name)
+    return knob(dataclasses.replace(own, searched=searched))
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,6 +591,7 @@ class SubGraphKnobs:
     tile_subdivision: int | str = _overriding("tile_subdivision")
     instruction_scheduling: str = _overriding("instruction_scheduling")
     fetch_ahead: int | str = _overriding("fetch_ahead")
+    tiling: str = _overriding("tiling", searched=False)  # the model's suits nearly all
 
     def __post_init__(self) -> None:
         """Refuse what a knob does not take, and bring equal overrides into one form.

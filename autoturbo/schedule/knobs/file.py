@@ -36,7 +36,7 @@ def candidate_of(given: Any) -> Knobs:
 def _of_file(path: Path) -> Knobs:
     """Return the knobs of a knobs file, or of a schedule file."""
     values, place = _read(path), Location(path)
-    if not str(values.get("format", "")).startswith("autoturbo-"):
+    if not _is_schedule(values):
         return Knobs.from_dict(values, place)
     knobs = values.get("knobs")
     if not isinstance(knobs, dict):
@@ -49,6 +49,21 @@ def _ours(knobs: Knobs, scheduler: object, place: Location) -> Knobs:
         hint = "give a knobs file, or a schedule that 'tune' made"
         raise KnobsError(f"no knobs give a schedule of {scheduler!r}", place, hint)
     return knobs
+
+
+def _is_schedule(values: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object is that of a schedule file."""
+    return str(values.get("format", "")).startswith("autoturbo-")
+
+
+def knobs_of_file(path: Path) -> Knobs | None:
+    """Return the knobs of a knobs file; None where it is a schedule file.
+
+    Raises:
+        KnobsError: The file cannot be read or holds something else.
+    """
+    values = _read(path)
+    return None if _is_schedule(values) else Knobs.from_dict(values, Location(path))
 
 
 def load_knobs(path: Path) -> Knobs:

@@ -150,8 +150,9 @@ class Knob(abc.ABC):
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
             was made leave them out.
-        alone: Whether a kernel by itself shows what the knob does; else its neighbours decide, and
-            no model that is to serve other schedules may learn from it.
+        alone: Whether a kernel by itself shows what the knob does; else its neighbours decide, or
+            its statistics tell already, and no model that is to serve other schedules may learn
+            from it.
     """
 
     stage: Stage

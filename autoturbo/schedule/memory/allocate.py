@@ -23,9 +23,8 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Flags
-from autoturbo.schedule.context import STAGING_SHARE
+from autoturbo.schedule.context import Zones
 from autoturbo.schedule.place.bind import Scope
 
 ALIGNMENT = 64
@@ -41,31 +40,6 @@ VICTIMS: Mapping[str, Callable[[int, int], int]] = {
 STRIDE, CROWDED = 8, 1e8
 """Steps in which buffers count as alive together, and pairs of such buffers beyond which the first
 born, not the largest, are placed first: placing the largest first takes time by the pair."""
-
-
-@dataclass(frozen=True, slots=True)
-class Zones:
-    """Capacities of the buffers that the allocator may use, in bytes.
-
-    Attributes:
-        lb: Per core.
-        gb: Per cluster.
-        lb_staging: Per core, at the top of LB.
-        gb_staging: Per cluster, at the top of GB.
-    """
-
-    lb: int
-    gb: int
-    lb_staging: int
-    gb_staging: int
-
-    @staticmethod
-    def of(target: Target) -> Zones:
-        """Divide a target's buffers."""
-        staging = target.lb.capacity // STAGING_SHARE
-        wanted = target.cores * (target.lb.weight_capacity + staging)
-        shared = min(wanted, target.gb.capacity // 2)
-        return Zones(target.lb.capacity - staging, target.gb.capacity - shared, staging, shared)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

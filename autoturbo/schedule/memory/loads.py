@@ -6,7 +6,7 @@ a buffer in GB that is born at an earlier step: from then on it may be fetched, 
 it is passed to the cores. Buffers of tensors come first; loads go round in what room they leave,
 and one that takes the bytes of another waits until that is passed. Which step each is born at is
 decided here, in steps and not in seconds, so that it is the same whatever the rates of the target
-are; when a load is fetched, the bus decides (:mod:`autoturbo.simulate.whole_pass`).
+are; when a load is fetched, the bus decides (:mod:`autoturbo.simulator.whole_pass`).
 
 Weights are fetched in the order in which they are needed, so none is born before the one ahead of
 it; inputs are too, in a queue of their own, since they wait for the kernels that make them. A load
@@ -27,9 +27,10 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Column, Instructions, Kernel
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import Amount, Role, Tiling, tile_counts
+from autoturbo.schedule.codegen.tiling import Amount, Role, Tiling
 from autoturbo.schedule.codegen.work import Flags
-from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.context import Zones
+from autoturbo.schedule.memory.allocate import ALIGNMENT
 from autoturbo.schedule.memory.timeline import IN_DDR, Timeline
 from autoturbo.schedule.place.bind import Scope
 
@@ -140,7 +141,9 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
     order = np.argsort(passed, kind="stable")
     fetched, passed, inputs = fetched[order], passed[order], inputs[order]
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
-    meanwhile = layer[computes[np.searchsorted(computes, passed)]]
+    # where layers take turns, the first that is not over by then
+    running = np.minimum.accumulate(layer[computes][::-1])[::-1]
+    meanwhile = running[np.searchsorted(computes, passed)]
     size = np.ceil(program.amounts[fetched, Amount.DDR] * stored).astype(np.int64)
     own = layer[fetched]
     return KernelLoads(
@@ -172,7 +175,7 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
         layer: Of each tile.
         tile: Its number in the layer, repetitions counted.
     """
-    counts = tile_counts(kernel.stages, kernel.streams, kernel.rules, kernel.weights_resident)
+    counts = kernel.tiles
     products, columns, depths, rows, outside = counts[:, : Tiling.KEPT].T
     around = np.where(outside > 0, rows, 1)  # times that a product's weights are read in turn
     once = columns * depths

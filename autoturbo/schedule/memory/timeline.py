@@ -8,12 +8,13 @@ movements before a kernel, then one per layer. A timeline is flat arrays.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,9 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, shares_weights, templates_of
-from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, allocate
+from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schedule.context import Zones
+from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, allocate
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.movement import STAY, Movements, move
@@ -39,11 +42,12 @@ READ = [IN_GB, IN_DDR, LATE_GB, LATE_DDR]
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
 
-KINDS = ("tensor", "moved", "streamed", "weights", "tiles")
-TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
+KINDS = ("tensor", "moved", "streamed", "weights", "tiles", "shared")
+TENSOR, MOVED, STREAMED, WEIGHTS, TILES, SHARED = range(6)
 """What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
 bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
-sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs."""
+sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs; the copy in
+DDR that other clusters read of a tensor that is kept on the chip."""
 
 LEVELS = Scope.LB, Scope.GB
 """What has buffers on the chip."""
@@ -72,6 +76,8 @@ class Timeline:
         tensor: Per buffer, the tensor, -1 for weights and tiles.
         owner: Per buffer, the instance that makes it or that it is brought in for.
         buffers: Placed.
+        accesses: Of kernels whose layers take turns, to buffers in LB: row of the layer in
+            :attr:`streams`, buffer, and 1 for writing, ``(accesses, 3)``.
     """
 
     graph: InstanceGraph
@@ -88,6 +94,35 @@ class Timeline:
     tensor: Ints
     owner: Ints
     buffers: Buffers
+    accesses: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+
+    def overwritten(self, kernel: int, solid: Flags) -> list[tuple[int, ...]]:
+        """Find the layers whose space in LB each layer of a kernel writes over.
+
+        They are those that access bytes which it writes, but for the makers of a tensor that it
+        writes over element by element: for these it waits as for whatever it reads. And those whose
+        streams stay in LB beside what lives while they run.
+
+        Args:
+            kernel: Its place in the order.
+            solid: The layers whose streams stay, as :func:`.sequence.solid_layers`.
+
+        Returns:
+            Per layer, their positions, the latest first.
+        """
+        begin, end = int(self.rows[kernel]), int(self.rows[kernel + 1])
+        found: list[set[int]] = [set() for _ in range(end - begin)]
+        row = self.accesses[:, 0]
+        own = self.accesses[np.searchsorted(row, begin) : np.searchsorted(row, end)]
+        low = self.buffers.address[own[:, 1]]
+        high = low + self.buffers.core_bytes[own[:, 1]]
+        for at in np.flatnonzero(own[:, 2]).tolist():
+            layer = int(own[at, 0]) - begin
+            meets = (low < high[at]) & (low[at] < high) & (own[:, 0] < own[at, 0])
+            meets &= (own[:, 1] != own[at, 1]) | (own[:, 2] == 0)
+            found[layer] |= set((own[meets, 0] - begin).tolist())
+            found[layer] |= set(np.flatnonzero(solid[:layer]).tolist())
+        return [tuple(sorted(one, reverse=True)) for one in found]
 
     @property
     def first_steps(self) -> Ints:
@@ -130,12 +165,14 @@ class BufferRules:
         residence: Where its weights stay between its instances, a key of :data:`RESIDENCES`.
         tiles: Bytes of every core's LB that its kernels take for weight tiles.
         ahead: Steps before a layer at which its weights may be fetched at most.
+        turns: Tiles of layers take turns, so that outputs are there while the layer before runs.
     """
 
     victim: str = "longest"
     residence: str = "stream"
     tiles: int = 0
     ahead: int = 0
+    turns: bool = False
 
 
 def build_timeline(
@@ -150,15 +187,15 @@ def build_timeline(
         graph: Instances and the links between them.
         order: Order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
-        placement: Bindings and declared scopes; what instances that are not in the order read is
-            declared in DDR.
+        placement: Bindings and declared scopes. What instances that are not in the order read has
+            a copy in DDR.
         rules: Per sub-graph.
     """
     zones = Zones.of(graph.context.target)
     templates, steps = templates_of(graph, placement), np.asarray(order, np.int64)
     movements = move(graph, steps, placement, templates)
     kept = _kept(graph, steps, templates, rules, zones)
-    walk = _Walk(graph, movements, kept, zones)
+    walk = _Walk(graph, movements, kept, zones, _reads(graph, steps))
     resident = [
         walk.kernel(index, templates[index], placement.scopes[index], rules[subgraph])
         for index, subgraph in zip(steps.tolist(), graph.subgraph[steps].tolist(), strict=True)
@@ -176,6 +213,7 @@ def build_timeline(
     timeline = Timeline(
         graph, steps, templates, movements, rows, streams, copied, crossing,
         np.asarray(resident, np.int64), np.asarray(ahead, np.int64), kind, tensor, owner, buffers,
+        walk.accesses(),
     )  # fmt: skip
     if len(steps) < graph.count:
         buffers.death[handed_over(timeline)] = len(steps) + int(rows[-1]) - 1
@@ -250,16 +288,37 @@ def room_to_stay(free: Ints, zones: Zones) -> Ints:
 
 def handed_over(timeline: Timeline) -> Ints:
     """Return the buffers in DDR that other clusters read: they live until the pass ends."""
-    graph, links = timeline.graph, timeline.graph.links
-    ours = np.zeros(graph.count, np.bool_)
-    ours[timeline.order] = True
-    away = ours[links.maker] & ~ours[links.reader]
-    pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
-    subgraph = graph.subgraph.tolist()
-    read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
+    read = _reads(timeline.graph, timeline.order).elsewhere
     held = zip(timeline.owner.tolist(), timeline.tensor.tolist(), strict=True)
     kept = np.asarray([one in read for one in held], np.bool_)
-    return np.flatnonzero((timeline.kind == TENSOR) & kept)
+    in_ddr = timeline.buffers.scope == Scope.DDR
+    return np.flatnonzero(((timeline.kind == TENSOR) & kept & in_ddr) | (timeline.kind == SHARED))
+
+
+class _Reads(NamedTuple):
+    """What other clusters read of a cluster's tensors, by instance and tensor.
+
+    ``alone`` is what no instance of its own reads.
+    """
+
+    elsewhere: set[tuple[int, int]]
+    alone: set[tuple[int, int]]
+
+
+def _reads(graph: InstanceGraph, order: Ints) -> _Reads:
+    """Return what instances out of an order read of those in it."""
+    if len(order) == graph.count:
+        return _Reads(set(), set())
+    links, ours, subgraph = graph.links, np.zeros(graph.count, np.bool_), graph.subgraph.tolist()
+    ours[order] = True
+
+    def read(which: Flags) -> set[tuple[int, int]]:
+        pairs = set(zip(links.maker[which].tolist(), links.output[which].tolist(), strict=True))
+        return {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in pairs}
+
+    here = ours[links.maker]
+    elsewhere = read(here & ~ours[links.reader])
+    return _Reads(elsewhere, elsewhere - read(here & ours[links.reader]))
 
 
 def build_timelines(
@@ -326,7 +385,10 @@ def _kept(
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """A buffer while the timeline is written; ``sources`` are read to fill a moved one."""
+    """A buffer while the timeline is written; ``sources`` are read to fill a moved one.
+
+    The source of a shared one is the tensor that it is a copy of.
+    """
 
     kind: int
     tensor: int
@@ -339,6 +401,11 @@ class _Buffer:
     victim: str = "longest"
     address: int = -1
     sources: Sequence[_Buffer] = ()
+
+    @property
+    def needless(self) -> bool:
+        """Return whether it is a copy in DDR of what has found no room elsewhere."""
+        return self.kind == SHARED and self.sources[0].scope == Scope.DDR
 
 
 class _Link(NamedTuple):
@@ -353,7 +420,7 @@ class _Link(NamedTuple):
     core_bytes: int
 
 
-_Use = tuple[list[int], int, _Buffer, int, _Buffer | None]
+_Use = tuple[int, int, _Buffer, int, _Buffer | None]
 
 
 class _Walk:
@@ -365,10 +432,11 @@ class _Walk:
         made: Buffers of instances' outputs, by instance and output.
         rows: Streams of the layers so far; those of buffers are added once these have a place.
         ddr: Tensors that are not made here, and those that leave for good.
-        uses: Of buffers by layers: a row of the streams, its column where bytes count if the buffer
-            is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
-            buffer found no room.
+        uses: Of buffers by layers: number of the row of streams, its column where bytes count if
+            the buffer is in GB (in DDR they count in the next), buffer, bytes, and what is read
+            instead if the buffer found no room.
         moved: Per kernel, pieces that are brought in before: from where and into which buffer.
+        turns: Per row, whether layers of its kernel take turns.
     """
 
     def __init__(
@@ -377,8 +445,10 @@ class _Walk:
         movements: Movements,
         kept: Mapping[int, _Buffer],
         zones: Zones,
+        reads: _Reads,
     ) -> None:
         self._graph, self._kept, self._zones = graph, kept, zones
+        self._reads = reads
         links, self._start = graph.links, graph.links.start.tolist()
         columns = (
             links.slot, links.maker, links.output, links.size, movements.kind != STAY,
@@ -388,6 +458,7 @@ class _Walk:
         self.ddr = _Buffer(TENSOR, -1, -1, -1, -1, 0, 0, Scope.DDR)
         self.clock, self.buffers, self.made = 0, list[_Buffer](), dict[tuple[int, int], _Buffer]()
         self.rows, self.uses = list[list[int]](), list[_Use]()
+        self.turns = list[bool]()
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
 
     def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
@@ -411,6 +482,7 @@ class _Walk:
         for position, reused in enumerate(template.reuse):
             free = inner.get(reused)
             self.rows.append([0] * STREAM_COLUMNS)
+            self.turns.append(rules.turns)
             for tensor, size in template.reads[position]:
                 if tensor in inner:
                     self._use(LATE_GB, inner[tensor], size)
@@ -420,8 +492,10 @@ class _Walk:
             for output, (tensor, size, core) in enumerate(template.writes[position]):
                 declared = Scope.LB
                 if position == len(template.layers) - 1:
-                    declared = scope if consumers[tensor] else Scope.DDR
-                if free is None or declared or free.core < core:
+                    leaves = not consumers[tensor] or (index, tensor) in self._reads.alone
+                    declared = Scope.DDR if leaves else scope
+                shares = (index, tensor) in self._reads.elsewhere
+                if free is None or declared or shares or free.core < core:
                     written = self._add(TENSOR, tensor, index, core, size, declared)
                     written.victim = rules.victim
                 else:
@@ -429,6 +503,10 @@ class _Walk:
                 self._use(OUT_GB, written, size)
                 if consumers[tensor] and tensor in outputs:
                     self._use(OUT_GB, self.ddr, size)
+                if shares and declared != Scope.DDR:
+                    shared = self._add(SHARED, tensor, index, 0, size, Scope.DDR)
+                    shared.sources = (written,)
+                    self._use(OUT_GB, shared, size)
                 inner[tensor] = self.made[index, output] = written
             self.clock += 1
         return resident
@@ -460,7 +538,7 @@ class _Walk:
             instead: What is read if the buffer found no room.
         """
         buffer.death = self.clock
-        self.uses.append((self.rows[-1], column, buffer, size, instead))
+        self.uses.append((len(self.rows) - 1, column, buffer, size, instead))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
@@ -538,14 +616,28 @@ class _Walk:
                     source.death = max(source.death, buffer.death)
         for buffer, scope in zip(self.buffers, scopes, strict=True):
             buffer.scope = scope
-        return placed
+        needed = np.asarray([not b.needless for b in self.buffers], np.bool_)
+        self.buffers = [buffer for buffer in self.buffers if not buffer.needless]
+        return Buffers(*(getattr(placed, c.name)[needed] for c in dataclasses.fields(placed)))
+
+    def accesses(self) -> Ints:
+        """Return the accesses to buffers in LB of layers that take turns, once these are placed."""
+        if not any(self.turns):
+            return np.zeros((0, 3), np.int64)
+        number = {id(buffer): place for place, buffer in enumerate(self.buffers)}
+        found = [
+            (row, number[id(buffer)], int(column == OUT_GB))
+            for row, column, buffer, _, _ in self.uses
+            if self.turns[row] and buffer.scope == Scope.LB and buffer.core
+        ]
+        return np.asarray(found, np.int64).reshape(-1, 3)
 
     def streams(self) -> Ints:
         """Return the bytes that layers move from and to GB and DDR, once buffers are placed."""
         for row, column, buffer, size, source in self.uses:
             held = source if buffer.kind == STREAMED and source else buffer
-            if held.scope:
-                row[column + held.scope - 1] += size
+            if held.scope and not buffer.needless:
+                self.rows[row][column + held.scope - 1] += size
         return np.asarray(self.rows, np.int64).reshape(-1, STREAM_COLUMNS)
 
     def copies(self) -> tuple[Ints, Ints]:

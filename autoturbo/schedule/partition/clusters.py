@@ -3,7 +3,7 @@
 As published, clusters share out samples and work alike. Here they work on the same samples: each on
 a part of every sub-graph's output (``"spatial"``, ``"channel"``, ``"either"``: of each sub-graph
 the one that looks faster), or each on some sub-graphs of its
-own (``"pipeline"``). What one cluster makes for another lies in DDR, which all of them reach.
+own (``"pipeline"``). What one cluster makes for another has a copy in DDR, which all of them reach.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, sink, split_axes
-from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph, middle_part_work, operator_work
 
 PIPELINE = "pipeline"
@@ -43,6 +42,19 @@ def cluster_axis(context: SchedulingContext, layers: tuple[int, ...], kind: str)
     axes, clusters = sink(context, layers).axes, context.target.clusters
     ways = (axis for _, axis in split_axes(context, layers, kind) if axes[axis].extent >= clusters)
     return next(ways, -1)
+
+
+def _is_divided(context: SchedulingContext, layers: tuple[int, ...], kind: str) -> bool:
+    """Return whether clusters divide a sub-graph's output along an axis of a kind.
+
+    Which of two kinds is faster does not matter where both have an axis or neither has: to ask it
+    of every beginning of a sub-graph takes seconds where layers are many.
+    """
+    if kind == EITHER:
+        spatial, channel = (cluster_axis(context, layers, each) >= 0 for each in KINDS)
+        if spatial == channel:
+            return spatial
+    return cluster_axis(context, layers, kind) >= 0
 
 
 @remembered(1 << 16)
@@ -77,7 +89,7 @@ def _cut_after(context: SchedulingContext, layers: tuple[int, ...], split: str) 
     It is too large with more than a stage's work, or if it is slower than its halves or than its
     layers one by one.
     """
-    narrow = _narrow(context, layers)
+    narrow = narrow_places(context, layers)
     position = _middle(context, layers, split, narrow)
     if position < 0:
         return -1
@@ -123,12 +135,8 @@ def _middle(
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
-        ends = [
-            position
-            for position in ends
-            if cluster_axis(context, layers[: position + 1], split) >= 0
-        ]
-        if ends and cluster_axis(context, layers, split) < 0:
+        ends = [at for at in ends if _is_divided(context, layers[: at + 1], split)]
+        if ends and not _is_divided(context, layers, split):
             return ends[-1]
     if not ends:
         return -1
@@ -137,7 +145,7 @@ def _middle(
     return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
-def _narrow(context: SchedulingContext, layers: tuple[int, ...]) -> set[int]:
+def narrow_places(context: SchedulingContext, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which only the last output and inputs are read."""
     place = {layer: position for position, layer in enumerate(layers)}
     output_groups = (context.layers[layer].outputs for layer in layers)
@@ -230,19 +238,3 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
     parts = np.diff(instances.first)[instances.subgraph]
     place = np.arange(instances.count) - instances.first[instances.subgraph]
     return np.asarray(first + place * number // parts, np.int64)
-
-
-def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
-    """Return, per instance, 1 if an instance on another cluster reads its output."""
-    links, elsewhere = instances.links, np.zeros(instances.count, np.int64)
-    elsewhere[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
-    return elsewhere
-
-
-def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> Placement:
-    """Declare outputs in DDR that another cluster reads."""
-    if not len(cluster):
-        return placement
-    scopes = np.asarray(placement.scopes, np.int64)
-    scopes[readers_elsewhere(instances, cluster) == 1] = Scope.DDR
-    return dataclasses.replace(placement, scopes=tuple(Scope(s) for s in scopes.tolist()))

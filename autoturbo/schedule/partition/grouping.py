@@ -222,7 +222,7 @@ class Merging:
         self._problem, self._rules, self._model = context, rules, groupings(context)
         self._room, self._fitting, self._refused = rules.room(context), 0, set[int]()
         self.asked = RuleQueries(rules)
-        self.asked.exactly("merge_order")
+        self.asked.exactly("merge_order", "part_memory")
         self.nodes = {
             index: Node(node.bits, node.producers, node.consumers, node.need)
             for index, node in enumerate(self._model.alone)
@@ -232,7 +232,8 @@ class Merging:
         """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
         while sum(map(self.merge, self._rules.merge_order.split("-"))):
             pass
-        self.asked.side("lb_occupancy_limit", self._fitting / self._problem.cluster_lb_bytes)
+        full = self._rules.memory_bytes(self._problem)
+        self.asked.side("lb_occupancy_limit", self._fitting / full)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
             for index, (_, node) in enumerate(sorted(self.nodes.items()))

@@ -21,6 +21,9 @@ Where the printed algorithm cannot be meant as it stands, this differs:
   makes every part repeat that operator, so this is match_dim and halo in one.
 - ``sizeof(LB)`` is what buffers can have of all cores' local buffers: the data share without the
   staging zone. The 64 KB of equation 2 cannot hold one image of ResNet-50's first stage.
+- Parts may be sized by the global buffer instead (``part_memory``): what a kernel makes and has no
+  room for in LB it keeps in GB, and passes it to the cores tile by tile. That is the second level
+  of cuts: instances by GB, tiles by LB.
 
 What is kept although it is greedy: the first factor that fits is dropped, with its dimension, if it
 does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy`` goes on.
@@ -54,7 +57,7 @@ from autoturbo.graph.arrays import (
     seed_in,
 )
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.context import LayerArrays, SchedulingContext, outer_axis
+from autoturbo.schedule.context import LayerArrays, SchedulingContext, Zones, outer_axis
 from autoturbo.schedule.knobs import AUTO, Knobs
 
 UNFIT = math.inf
@@ -62,6 +65,10 @@ UNFIT = math.inf
 
 DEFAULT_RECOMPUTE_LIMIT = 1.25
 """Most repeated work by default: what a 3x3 halo costs on parts of eight rows."""
+
+GB_SHARE = 0.6
+"""Share of GB that a part may take where parts are to fit it: the rest is for what other parts made
+and their readers wait for, and for weights on their way."""
 
 RETRIES = 6
 """Larger factors tried when the halo makes the printed estimate too small."""
@@ -76,6 +83,7 @@ class SplitRules:
     split_key: str = "operators-factor-depth"
     split_dims: str = "all"
     factor_policy: str = "published"
+    part_memory: str = "LB"
 
     @classmethod
     def of(cls, knobs: Knobs) -> Self:
@@ -84,9 +92,15 @@ class SplitRules:
         choices: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
         return cls(**{name: value for name, value in choices.items() if value != AUTO})
 
+    def memory_bytes(self, context: SchedulingContext) -> int:
+        """Return the bytes of the memory that parts have to fit: a cluster's LB, or its GB."""
+        if self.part_memory == "GB":
+            return max(int(Zones.of(context.target).gb * GB_SHARE), 1)
+        return context.cluster_lb_bytes
+
     def room(self, context: SchedulingContext) -> int:
-        """Return the bytes of a cluster's local buffers that a part may take."""
-        return int(context.cluster_lb_bytes * self.lb_occupancy_limit)
+        """Return the bytes that a part may take."""
+        return int(self.memory_bytes(context) * self.lb_occupancy_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +254,10 @@ def best_split(
         (:data:`UNFIT`).
     """
     asked = asked or RuleQueries(rules)
+    asked.exactly("part_memory")
     whole = part_cost(context, layers)
     if whole.footprint <= rules.room(context):
-        asked.side("lb_occupancy_limit", whole.footprint / context.cluster_lb_bytes)
+        asked.side("lb_occupancy_limit", whole.footprint / rules.memory_bytes(context))
         return Split(-1, 1, 0, len(layers), whole.footprint)
     asked.exactly("lb_occupancy_limit", "split_dims", "factor_policy")
     ranked = {}

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autoturbo.caches import remembered
-from autoturbo.graph.arrays import Regions
+from autoturbo.graph.arrays import Ints, Regions
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator, element_bytes
 from autoturbo.hardware.parts import storage_ratio
@@ -432,3 +435,26 @@ def extents_in(
     starts = context.arrays.dim_start
     dims = [slice(starts[t], starts[t + 1]) for t in tensors]
     return tuple(tuple((shape.high[span] - shape.low[span]).tolist()) for span in dims)
+
+
+def core_spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Return the part of bound regions that each core has.
+
+    Cores count row-major over the factors.
+
+    Args:
+        region: ``(n, rank, 2)``.
+        factors: Of the bindings, ``(n, rank)``.
+        core: ``(n,)``.
+
+    Returns:
+        First elements and ones past the last, ``(n, rank)``, and whether there is such a core.
+    """
+    low, high = np.empty_like(factors), np.empty_like(factors)
+    for dim in reversed(range(factors.shape[1])):
+        core, place = np.divmod(core, factors[:, dim])
+        begin, end = region[:, dim, 0], region[:, dim, 1]
+        size = -(-(end - begin) // factors[:, dim])
+        low[:, dim] = np.minimum(begin + place * size, end)
+        high[:, dim] = np.minimum(low[:, dim] + size, end)
+    return low, high, core == 0

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.place.bind import Binding, Placement
+from autoturbo.schedule.place.bind import Binding, Placement, core_spans
 from autoturbo.schedule.place.instances import InstanceGraph
 
 STAY, COPIED, REDISTRIBUTED = range(3)
@@ -121,31 +120,8 @@ class Pieces(NamedTuple):
 
     def shares(self, which: Ints, core: Ints) -> Ints:
         """Return the elements of pieces that given cores want, ``(len(which),)``."""
-        low, high, _ = _spans(self.need[which], self.wanted[which], core)
+        low, high, _ = core_spans(self.need[which], self.wanted[which], core)
         return _volume(low, high, *np.moveaxis(self.made[which], 2, 0))
-
-
-def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Return the part of bound regions that each core has.
-
-    Cores count row-major over the factors.
-
-    Args:
-        region: ``(n, rank, 2)``.
-        factors: Of the bindings, ``(n, rank)``.
-        core: ``(n,)``.
-
-    Returns:
-        First elements and ones past the last, ``(n, rank)``, and whether there is such a core.
-    """
-    low, high = np.empty_like(factors), np.empty_like(factors)
-    for dim in reversed(range(factors.shape[1])):
-        core, place = np.divmod(core, factors[:, dim])
-        begin, end = region[:, dim, 0], region[:, dim, 1]
-        size = -(-(end - begin) // factors[:, dim])
-        low[:, dim] = np.minimum(begin + place * size, end)
-        high[:, dim] = np.minimum(low[:, dim] + size, end)
-    return low, high, core == 0
 
 
 def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
@@ -186,9 +162,9 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     """
     most = np.zeros(len(held), np.int64)
     for which, core in _each_core(pieces.wanted):
-        low, high, _ = _spans(pieces.need[which], pieces.wanted[which], core)
+        low, high, _ = core_spans(pieces.need[which], pieces.wanted[which], core)
         holder = core if renamed is None else renamed[which, core]
-        begin, end, has = _spans(pieces.made[which], held[which], holder)
+        begin, end, has = core_spans(pieces.made[which], held[which], holder)
         kept = np.where(has, _volume(low, high, begin, end), 0)
         np.maximum.at(most, which, pieces.shares(which, core) - kept)
     return most

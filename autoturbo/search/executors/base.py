@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autoturbo.errors import ExecutorError
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.measurement import Failure, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.measurement import Failure, Outcome
+from autoturbo.simulator.outcomes import TIME_IS_UP, outcome_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -289,7 +289,7 @@ def answer_of(evaluator: Any, task: Task) -> Answer:
 
 
 def guarded(evaluator: CandidateEvaluator, knobs: Knobs) -> Outcome:
-    """Measure a candidate; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
+    """Measure a candidate; whatever goes wrong is a value (:mod:`autoturbo.simulator.outcomes`)."""
     return outcome_of(lambda: evaluator.evaluate(knobs))
 
 

@@ -39,10 +39,10 @@ from autoturbo.search.executors.base import (
     until_overdue,
 )
 from autoturbo.signals import ENDING
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.evaluator import Evaluator, MeasurerEvaluatorFactory
-from autoturbo.simulate.measurers import measurer_version
-from autoturbo.simulate.outcomes import late
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.evaluator import Evaluator, MeasurerEvaluatorFactory
+from autoturbo.simulator.measurers import measurer_version
+from autoturbo.simulator.outcomes import late
 
 # What runs in a worker, and all that it is sent and answers.
 

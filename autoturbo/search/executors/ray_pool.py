@@ -36,8 +36,8 @@ from autoturbo.search.executors.processes import (
 )
 from autoturbo.search.executors.ray_session import connect, line_of, watch
 from autoturbo.search.executors.ray_watch import LOG
-from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.outcomes import late
+from autoturbo.simulator.contract import CandidateEvaluator
+from autoturbo.simulator.outcomes import late
 
 _LOOK_S = 1.0
 """Seconds between looks at whether actors are overdue, the cluster has grown or its head died."""

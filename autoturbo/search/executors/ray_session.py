@@ -18,10 +18,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from autoturbo.errors import ExecutorError, Location, UsageError
+from autoturbo.extras import how_to_install
 from autoturbo.search.executors import watchdog
 from autoturbo.search.executors.ray_watch import NODE, ClusterWatch, look
 
@@ -42,6 +44,8 @@ _LEAVE_S = 10.0
 
 _LONGEST = 40
 """Characters of a folder's name below which Ray's sockets in it have names short enough."""
+
+_WITHOUT = "'--jobs N' measures without it"
 
 _MARK = "AUTOTURBO_RAY_SESSION"
 
@@ -126,6 +130,18 @@ def connect(
     return Session(owner=True, _guard=guard, _mode=mode)
 
 
+def require_ray() -> None:
+    """Say before anything is begun that there is no Ray.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        hint = f"{how_to_install('ray')}; {_WITHOUT}"
+        message = "needs Ray, which is not installed"
+        raise UsageError(message, Location(field="--ray"), hint)
+
+
 def watch(address: str | None) -> ClusterWatch:
     """Watch the Ray that this process is connected to.
 
@@ -168,14 +184,14 @@ def _load() -> None:
     Raises:
         UsageError: It is not installed, or broken.
     """
+    require_ray()
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
         importlib.import_module("ray")
     except ImportError as error:
         message = f"Ray's library cannot be loaded: {line_of(error)}"
-        hint = "'pip install ray' installs it; '--jobs N' measures without it"
-        raise UsageError(message, Location(field="--ray"), hint) from None
+        raise UsageError(message, Location(field="--ray"), _WITHOUT) from None
 
 
 def _refresh_authentication() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from autoturbo.database import Race, RefusedTrial
 from autoturbo.errors import RefusedError
-from autoturbo.registry import VERIFIERS
+from autoturbo.registry import VERIFIERS, trial_name
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH, Racing
@@ -29,11 +29,11 @@ from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.selection.racing import race
-from autoturbo.simulate.contract import Scheduled, TuningEvaluator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP, tried
-from autoturbo.verify import VERIFIER_VERSION
-from autoturbo.verify.findings import Check, Finding, Verification
+from autoturbo.simulator.contract import Scheduled, TuningEvaluator
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome
+from autoturbo.simulator.outcomes import TIME_IS_UP, tried
+from autoturbo.verifier import VERIFIER_VERSION
+from autoturbo.verifier.findings import Check, Finding, Verification
 
 MOST_REFUSED = 16
 """Schedules that fail, after which a run gives up: something is wrong with all of them."""
@@ -66,7 +66,7 @@ class Best:
     trial: int
     knobs: Knobs
     measurement: Measurement
-    schedule: Any
+    schedule: Any = field(repr=False)
     verification: Verification | None = None
     doubt: str = ""
     race: Race | None = None
@@ -102,7 +102,7 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
     """
 
     def verify(schedule: Scheduled) -> Verification | None:
-        from autoturbo.verify import verify_schedule
+        from autoturbo.verifier import verify_schedule
 
         if type(schedule).__name__ not in VERIFIERS.names():
             return None
@@ -261,9 +261,9 @@ class VerifiedSelection:
             low = f"{result.low:.3f}"
             high = "any number of" if result.high is None else f"{result.high:.3f}"
             self.log(
-                f"race of {result.measurements} measurements: trial {result.leader} is {low} to "
-                f"{high} times as good in {objective.name} as trial {reference.number} at "
-                f"{result.confidence:.0%} confidence; trial {trial.number} is handed out"
+                f"race of {result.measurements} measurements: {trial_name(result.leader)} is {low} "
+                f"to {high} times as good in {objective.name} as {trial_name(reference.number)} at "
+                f"{result.confidence:.0%} confidence; {trial_name(trial.number)} is handed out"
             )
         schedule = _expecting(schedule, measurement)
         return Best(

@@ -31,6 +31,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.hardware.parts import storage_ratio
+from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import TilingRules
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
@@ -50,12 +51,11 @@ from autoturbo.schedule.pipeline import ModelScheduler, rules_of
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.bound import Needs
-from autoturbo.simulate.estimate import Estimate, estimates
-from autoturbo.simulate.isolated import side_by_side
-from autoturbo.simulate.kernels import rates_of
-from autoturbo.simulate.plan import CAPACITIES, capacities
-from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
+from autoturbo.simulator.bound import Needs
+from autoturbo.simulator.estimate import Estimate, estimates
+from autoturbo.simulator.isolated import side_by_side
+from autoturbo.simulator.plan import CAPACITIES, capacities
+from autoturbo.simulator.sequence import KernelMemory, kernel_seconds
 
 # Sets of layers that can be one sub-graph, and which of them are alike.
 #

@@ -31,9 +31,9 @@ from autoturbo.search.warm_starts.costs import (
     Variant,
     groups_of,
 )
-from autoturbo.simulate.evaluator import Evaluator, Simulator, tiles_overflow
-from autoturbo.simulate.measurement import Outcome
-from autoturbo.simulate.sequence import KernelMemory
+from autoturbo.simulator.evaluator import Evaluator, Simulator, tiles_overflow
+from autoturbo.simulator.measurement import Outcome
+from autoturbo.simulator.sequence import KernelMemory
 
 # The best way of a grid to compute every set of layers that can be a sub-graph.
 #

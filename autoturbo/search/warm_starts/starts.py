@@ -9,12 +9,14 @@ clock: the same model, target and version give the same starts. The search then 
 weights and orders, and goes on.
 
 Neighbours that only gain if both are cut alike are a start too, and so is the heuristic with
-samples at once and splits that suit each other. All starts are simulated, the fastest is first.
+samples at once and splits that suit each other, with parts that fit the global buffer, and with
+outputs that clusters divide. All starts are simulated, the fastest is first.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError, KnobsError
 from autoturbo.graph.layers import layers_of
+from autoturbo.registry import trial_name
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
-from autoturbo.schedule.partition.clusters import EITHER
+from autoturbo.schedule.partition.clusters import EITHER, narrow_places
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, build_schedule, plan
@@ -55,9 +58,11 @@ from autoturbo.search.warm_starts.transfer import (
     nearest,
     transfer,
 )
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.fitted import FITTING, fitted_part, is_small
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.fitted import FITTING, fitted_part, is_small
+from autoturbo.simulator.measurement import (
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +82,10 @@ if TYPE_CHECKING:
 
 GIVEN = "what was given to begin with"
 PLACED = "partition by dynamic programming"
+ALIKE = "the heuristic with neighbours cut alike"
 SUITED = "the heuristic with samples and splits that suit each other"
+DIVIDED = "the heuristic with outputs that clusters divide"
+HOME = "the heuristic with parts that fit the global buffer"
 """Origins of a beginning."""
 
 
@@ -130,7 +138,7 @@ def starting_point(
     part, placed = _placed(evaluator, constants.starts, progress, fit=fit)
     evaluator, fitting, notes = _on_part(evaluator, part), list[WarmStart](), list[str]()
     model_scheduler = evaluator.model_scheduler
-    tried = [WarmStart(knobs, PLACED if knobs.overrides else SUITED) for knobs in placed]
+    tried = list(placed)
     try:
         transferred = transfer(model_scheduler, known, constants.transfers)
         tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
@@ -153,8 +161,8 @@ def _placed(
     progress: Callable[[float], None] | None,
     *,
     fit: bool,
-) -> tuple[ChipPart, tuple[Knobs, ...]]:
-    """Return the part of the chip to search on, and the settings to start from there.
+) -> tuple[ChipPart, tuple[WarmStart, ...]]:
+    """Return the part of the chip to search on, and what to start from there.
 
     A part has to be clearly faster with the best policies of the heuristic, on a small model with
     the best of all starts: rules that suffer from large buffers say little about what else these
@@ -162,22 +170,22 @@ def _placed(
     """
     part = fitted_part(evaluator) if fit else WHOLE
     if part == WHOLE:
-        return part, starts_of(evaluator, starts, progress=progress)
+        return part, placed_starts(evaluator, starts, progress=progress)
     small, on = is_small(evaluator.model_scheduler), dict[ChipPart, Evaluator]()
-    begun, seconds = dict[ChipPart, tuple[Knobs, ...]](), dict[ChipPart, float]()
+    begun, seconds = dict[ChipPart, tuple[WarmStart, ...]](), dict[ChipPart, float]()
     for one in (WHOLE, part):
         on[one] = _on_part(evaluator, one)
-        begun[one] = starts_of(on[one], starts, progress=progress) if small else ()
-        tried = (on[one].heuristic(), *(begun[one] if small else (_with_policies(on[one]),)))
+        begun[one] = placed_starts(on[one], starts, progress=progress) if small else ()
+        others = [start.knobs for start in begun[one]] if small else [_with_policies(on[one])]
+        tried = (on[one].heuristic(), *others)
         seconds[one] = min(_simulated(on[one], knobs) for knobs in tried)
     kept = part if seconds[WHOLE] > seconds[part] * (1.0 + FITTING.gain_of(part)) else WHOLE
-    return kept, begun[kept] if small else starts_of(on[kept], starts, progress=progress)
+    return kept, begun[kept] if small else placed_starts(on[kept], starts, progress=progress)
 
 
 def _simulated(evaluator: Evaluator, knobs: Knobs) -> float:
     """Return the simulated seconds of a candidate, infinite where it does not fit."""
-    outcome = evaluator.evaluate(knobs)
-    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+    return seconds_of(evaluator.evaluate(knobs))
 
 
 def _on_part(evaluator: Evaluator, part: ChipPart) -> Evaluator:
@@ -236,7 +244,7 @@ def decisions_for(
     )
     known = sorted(found, key=lambda one: one.graph_hash != key.graph_hash)
     sources = {
-        id(one.decisions): f"{one.model} in {store.path}, run {one.run}, trial {one.trial}"
+        id(one.decisions): f"{one.model} in {store.path}, run {one.run}, {trial_name(one.trial)}"
         for one in known
     }
     read = dict[int, Decisions]()
@@ -313,7 +321,10 @@ _KERNELS = tuple(
 """Kernels that are tried where outputs stay in the local buffers."""
 
 
-_WAY_S, _COVER_S = 0.6e-3, 0.5
+_CLEARLY = 0.995
+"""Most of its seconds that a start has left with tiles by cost, where it begins with them."""
+
+_WAY_S, _COVER_S = 1.1e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
 
 
@@ -335,8 +346,9 @@ def placing_seconds(
         alone = [
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.context.layers
         ]
-        near = _KERNELS if costs.fitting(alone) >= starts.staying_share else ()
         divided = len(_ways_to_divide(model_scheduler)) * _SPREADS
+        stays = not divided and costs.fitting(alone) >= starts.staying_share  # else these win
+        near = _KERNELS if stays else ()
         tried = ((LONGEST, _SPREADS + near), (DIVIDED_LONGEST, divided))
         for lengths, own in ((lengths, own) for lengths, own in tried if own):
             limits = _limits(layers, starts, max(lengths))
@@ -347,17 +359,22 @@ def placing_seconds(
     return _COVER_S + _WAY_S * ways
 
 
-def starts_of(
+def starts_of(evaluator: Evaluator, starts: Starts | None = SEARCH.starts) -> tuple[Knobs, ...]:
+    """Return the candidates of :func:`placed_starts`."""
+    return tuple(start.knobs for start in placed_starts(evaluator, starts))
+
+
+def placed_starts(
     evaluator: Evaluator,
     starts: Starts | None = SEARCH.starts,
     *,
     progress: Callable[[float], None] | None = None,
-) -> tuple[Knobs, ...]:
+) -> tuple[WarmStart, ...]:
     """Return what is worth starting from, the fastest by the simulator first.
 
     Partitions of the dynamic programme, for all samples of a cluster at once and for as many as
-    suit the heuristic, and the heuristic where its cuts and its samples suit each other. Empty
-    where nothing fits.
+    suit the heuristic, and the heuristic where its cuts and its samples suit each other, or with
+    outputs that clusters divide. Empty where nothing fits.
 
     Args:
         evaluator: Of the model on the target.
@@ -369,62 +386,115 @@ def starts_of(
     model_scheduler = evaluator.model_scheduler
     if starts is None or not model_scheduler.model.operators:
         return ()
+    ways = _ways_to_divide(model_scheduler) or _ways_that_gain(evaluator)
     far = _covers(evaluator, Costs, _SPREADS, starts, progress)
-    divided = _divided(evaluator, starts, progress)
+    divided = _divided(evaluator, ways, starts, progress)
     least = min((cover.seconds for covers in (far, *divided) for cover in covers), default=0.0)
     far, *divided = (_within(covers, starts.slack * least) for covers in (far, *divided))
     less_room = _with_less_room(model_scheduler.target, starts.waiting_parts)
     cramped = Evaluator(model_scheduler.model, less_room, model_scheduler.dtype)
-    near = _on_chip(cramped, far, starts, progress)
-    found = [_running_ahead(evaluator, covers[0].knobs) for covers in divided if covers]
-    found += _cut_alike(evaluator)
-    found += [start_from(cover.knobs, "LB") for cover in near]
-    found += [_running_ahead(evaluator, cover.knobs) for cover in far]
-    found += [_running_ahead(evaluator, cover.knobs) for covers in divided for cover in covers[1:]]
+    alone = bool(far) and far[0].seconds <= least  # else clusters hand outputs to each other
+    near = _on_chip(cramped, far, starts, progress) if alone else []
+    found = dict.fromkeys((start_from(cover.knobs, "LB") for cover in near), PLACED)
+    covers = itertools.chain(far, *divided)
+    found |= dict.fromkeys((_running_ahead(evaluator, cover.knobs) for cover in covers), PLACED)
+    found |= dict.fromkeys(_cut_alike(evaluator), ALIKE)
+    found |= dict.fromkeys((_cut_where_it_gains(evaluator, way, starts) for way in ways), DIVIDED)
     heuristic, suited = evaluator.heuristic(), _with_policies(evaluator)
     every = model_scheduler.batch_choices()[0]
     fewer = {knobs.batches_per_cluster for knobs in (heuristic, suited)}
     for samples in sorted(fewer - {AUTO, every}, key=int):
         knobs = dataclasses.replace(FREE, batches_per_cluster=samples)
         best = _covers(evaluator, Costs, _SPREADS, starts, progress, knobs)[:1]
-        found += [_running_ahead(evaluator, cover.knobs) for cover in best]
+        found |= dict.fromkeys((_running_ahead(evaluator, cover.knobs) for cover in best), PLACED)
     waiting = dataclasses.replace(suited, fetch_ahead=AUTO)
-    if waiting not in (heuristic, Knobs(batches_per_cluster=every)):  # loads alone are a choice
-        found.append(suited)
-    seconds = {one: _simulated(evaluator, one) for one in found}
-    with_room = [one for one, each in seconds.items() if math.isfinite(each)]
-    return tuple(sorted(with_room, key=seconds.__getitem__)[: starts.most])
+    if waiting not in (heuristic, Knobs()):  # loads alone are a choice
+        found[suited] = SUITED
+    if model_scheduler.target.gb.capacity:
+        home = _as_cuts(evaluator, _with_policies(evaluator, part_memory="GB"))
+        least = min((_simulated(evaluator, one) for one in found), default=math.inf)
+        if _simulated(evaluator, home) <= starts.slack * least:
+            found[home] = HOME
+    origins = dict[Knobs, str]()
+    for one, origin in found.items():
+        origins.setdefault(_with_cheaper_tiles(evaluator, one), origin)
+    seconds = {one: _simulated(evaluator, one) for one in origins}
+    apart = {each: one for one, each in reversed(seconds.items()) if math.isfinite(each)}
+    fastest = [apart[each] for each in sorted(apart)[: starts.most]]  # equal ones are one schedule
+    return tuple(WarmStart(one, origins[one]) for one in fastest)
 
 
-def _with_policies(evaluator: Evaluator) -> Knobs:
+def _with_cheaper_tiles(evaluator: Evaluator, knobs: Knobs) -> Knobs:
+    """Return a start, with tiles chosen by cost where it is clearly faster.
+
+    Where tiles hardly matter, the search goes from the start as its costs were.
+    """
+    by_cost = dataclasses.replace(knobs, tiling="cost")
+    gains = _simulated(evaluator, by_cost) < _CLEARLY * _simulated(evaluator, knobs)
+    return by_cost if gains else knobs
+
+
+def _with_policies(evaluator: Evaluator, part_memory: str = AUTO) -> Knobs:
     """Return the heuristic with the samples at once and the policy of splits that suit each other.
 
     Into how many parts a policy splits depends on how many samples there are: of 1,500 rows Whisper
     leaves most cores of mlu100 idle with either alone, and with both takes 0.58 times as long.
+
+    Args:
+        evaluator: Of the model on the target.
+        part_memory: That parts have to fit.
     """
     target = evaluator.model_scheduler.target
+    own = Knobs(part_memory=part_memory, fetch_ahead=FAR)
+    at_once: list[int | str] = [AUTO, *evaluator.model_scheduler.batch_choices()[1:]]  # all, fewer
     tried = [
-        fitting(Knobs(batches_per_cluster=batches, factor_policy=policy, fetch_ahead=FAR), target)
-        for batches in evaluator.model_scheduler.batch_choices()
+        fitting(dataclasses.replace(own, batches_per_cluster=batches, factor_policy=policy), target)
+        for batches in at_once
         for policy in (AUTO, "divisors", "ragged")
     ]
     best = min(tried, key=lambda knobs: _simulated(evaluator, knobs))
     return _running_ahead(evaluator, best)
 
 
+def _as_cuts(evaluator: Evaluator, knobs: Knobs) -> Knobs:
+    """Return a candidate with every sub-graph named, so that a search may change each.
+
+    It is the candidate itself where another partition would come of that.
+    """
+    planned = plan(evaluator.model_scheduler, knobs)
+    rules = dataclasses.replace(FREE, output_scope=AUTO, part_memory=knobs.part_memory,
+        batches_per_cluster=knobs.batches_per_cluster, fetch_ahead=knobs.fetch_ahead)  # fmt: skip
+    cuts = tuple(
+        SubGraphKnobs(
+            planned.context.layers[subgraph.layers[-1]].name, boundary="cut",
+            dim=subgraph.split.depth if subgraph.split.axis >= 0 else AUTO,
+            factor=subgraph.split.instances,
+        )
+        for subgraph in planned.subgraphs
+    )  # fmt: skip
+    named = dataclasses.replace(rules, overrides=cuts)
+    with suppress(KnobsError):
+        if _simulated(evaluator, named) == _simulated(evaluator, knobs):
+            return named
+    return knobs
+
+
 def _divided(
-    evaluator: Evaluator, starts: Starts, progress: Callable[[float], None] | None
+    evaluator: Evaluator,
+    ways: Sequence[str],
+    starts: Starts,
+    progress: Callable[[float], None] | None,
 ) -> list[list[PartitionSolver]]:
     """Return partitions whose outputs clusters divide, by way, the cheapest first.
 
     Args:
         evaluator: Of the model on the target.
+        ways: In which clusters divide outputs.
         starts: Limits of what is looked at.
         progress: Is given the share of the sub-graphs that is costed.
     """
-    kinds = _ways_to_divide(evaluator.model_scheduler) or _ways_that_gain(evaluator)
     free = fitting(dataclasses.replace(FREE, fetch_ahead=FAR), evaluator.model_scheduler.target)
-    settings = (dataclasses.replace(free, cluster_partitioning=kind) for kind in kinds)
+    settings = (dataclasses.replace(free, cluster_partitioning=kind) for kind in ways)
     found = [
         _covers(evaluator, DividedCosts, _SPREADS, starts, progress, own, DIVIDED_LONGEST)
         for own in settings
@@ -449,6 +519,40 @@ def _ways_that_gain(evaluator: Evaluator) -> tuple[str, ...]:
     target = evaluator.model_scheduler.target
     own, *others = (_simulated(evaluator, fitting(knobs, target)) for knobs in divided)
     return tuple(way for way, seconds in zip(WAYS, others, strict=True) if seconds < own)
+
+
+def _cut_where_it_gains(evaluator: Evaluator, way: str, starts: Starts) -> Knobs:
+    """Return the heuristic with outputs that clusters divide, cut where that is faster.
+
+    Of few sub-graphs each is large, and clusters repeat in it what they do not divide. Where loads
+    run over kernels a cut costs little, which sub-graphs by themselves do not tell: GoogLeNet of
+    one sample takes 452 us as it is, 345 with one cut, and 408 as the dynamic programme cuts it.
+
+    Args:
+        evaluator: Of the model on the target.
+        way: In which clusters divide outputs.
+        starts: How many cuts are tried, and of what.
+    """
+    scheduler = evaluator.model_scheduler
+    best = fitting(Knobs(cluster_partitioning=way, fetch_ahead=FAR), scheduler.target)
+    for _ in range(starts.divided_cuts):
+        planned = plan(scheduler, best)
+        if len(planned.subgraphs) > starts.divided_subgraphs:
+            break
+        places = [
+            subgraph.layers[place]
+            for subgraph in planned.subgraphs
+            for place in sorted(narrow_places(planned.context, subgraph.layers))
+            if place < len(subgraph.layers) - 1
+        ]
+        places = places[:: max(len(places) // starts.divided_places, 1)]
+        cuts = (SubGraphKnobs(planned.context.layers[x].name, boundary="cut") for x in places)
+        tried = (dataclasses.replace(best, overrides=(*best.overrides, cut)) for cut in cuts)
+        fastest = min((best, *tried), key=lambda knobs: _simulated(evaluator, knobs))
+        if fastest == best:
+            break
+        best = fastest
+    return best
 
 
 def _within(covers: Sequence[PartitionSolver], most: float) -> list[PartitionSolver]:
@@ -482,10 +586,7 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
         cuts = _cuts(planned, divide=policy == AUTO)
         order = dataclasses.replace(heuristic, instance_order="dfs", factor_policy=policy)
         tried += [dataclasses.replace(order, overrides=cuts)] if cuts else []
-    outcomes = [evaluator.evaluate(knobs) for knobs in tried]
-    seconds = [
-        outcome.latency if isinstance(outcome, Measurement) else math.inf for outcome in outcomes
-    ]
+    seconds = [seconds_of(evaluator.evaluate(knobs)) for knobs in tried]
     best = tried[seconds.index(min(seconds))]
     return [best] if best.overrides else []
 

@@ -246,6 +246,22 @@ def transfer(
     return dataclasses.replace(best, knobs=knobs, changed=changed)
 
 
+def rebatched(model_scheduler: ModelScheduler, knobs: Knobs) -> Knobs:
+    """Return a candidate for the same model at another batch: what this one does not take is left.
+
+    Samples at once that the batch has not are left to the rules, and splits are made to fit.
+
+    Args:
+        model_scheduler: The model at its new batch, on the same target.
+        knobs: A candidate for another batch.
+
+    Raises:
+        KnobsError: The candidate does not fit the model in another way.
+    """
+    own = _of_model(model_scheduler.model, model_scheduler.target, knobs)
+    return with_possible_splits(model_scheduler, own)[0]
+
+
 def moved(
     model_scheduler: ModelScheduler, knobs: Knobs, made: Decisions, lb_share: float
 ) -> list[Knobs]:

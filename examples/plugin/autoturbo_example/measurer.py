@@ -18,8 +18,8 @@ class Roofline:
     """Measures by counting: no transfer takes time, no engine waits for another one.
 
     A measurer that cannot measure a schedule answers with a
-    :class:`~autoturbo.simulate.measurement.Failure`. It gives the same figures each time; ``board``
-    shows one that varies.
+    :class:`~autoturbo.simulator.measurement.Failure`. It gives the same figures each time;
+    ``board`` shows one that varies.
     """
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:

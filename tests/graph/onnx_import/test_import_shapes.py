@@ -14,7 +14,7 @@ from onnx import ModelProto, helper, numpy_helper, save
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import load_nodes
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.verify.execution import plain_model
+from autoturbo.verifier.execution import plain_model
 from tests.graph.onnx_import.import_models import Load, ints, kinds, model, node, value, weight
 
 CLASSICAL = "ai.onnx.ml"

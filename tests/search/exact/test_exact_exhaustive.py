@@ -14,8 +14,8 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import block, chain, networks, settings_of, workload
 from tests.search.exact.exact_samples import machine as target
 from tests.search.exact.exact_samples import machines as targets

@@ -26,8 +26,8 @@ from autoturbo.search.warm_starts.dp_partition import (
     PartitionProgram,
     variants_of,
 )
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import Net, block, chain, networks, workload
 from tests.search.exact.exact_samples import machine as target
 from tests.search.exact.exact_samples import machines as targets

@@ -11,8 +11,8 @@ from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.costs import GroupLimits
 from autoturbo.search.warm_starts.dp_partition import FREE, Grid
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import block, workload
 from tests.search.exact.exact_samples import machine
 

@@ -23,9 +23,9 @@ from autoturbo.search.warm_starts.costs import (
     groups_of,
 )
 from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram, variants_of
-from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.plan import CAPACITIES, capacities
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.simulator.plan import CAPACITIES, capacities
 from tests.schedule.schedule_samples import chain, networks, workload
 from tests.search.exact.exact_samples import machine, machines
 

@@ -15,7 +15,7 @@ from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.search.objectives import OBJECTIVES
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulator.measurement import Measurement
 from tests.search.fork_model import save_fork
 from tests.search.units.exhaustive import every_assignment
 

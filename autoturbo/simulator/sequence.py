@@ -1,0 +1,404 @@
+"""Level two: kernels and movements in order.
+
+A cluster runs one kernel at a time and a kernel's boundary is a barrier, so a pass takes the sum of
+its kernels and of the movements between them. Where clusters share out samples they work alike and
+side by side, and loop over their shares.
+
+Otherwise a kernel, its movements included, starts when its cluster is free and every kernel on
+another cluster that it reads from has ended, one barrier later. Passes follow each other on every
+cluster, but clusters may be in different passes: what they hand over has room for two passes, so a
+kernel also waits for those on other clusters that still read what it made two passes before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from autoturbo.caches import GrowingArray, remembered
+from autoturbo.graph.arrays import Ints
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.codegen.durations import rates_of
+from autoturbo.schedule.codegen.instructions import ENGINES
+from autoturbo.schedule.codegen.work import Floats, in_integers
+from autoturbo.schedule.memory.allocate import peak_use
+from autoturbo.schedule.memory.timeline import KINDS
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulator.bound import lower_bound
+from autoturbo.simulator.kernels import (
+    BUSY,
+    OF_TIME,
+    QUANTITIES,
+    WAIT,
+    Quantity,
+    dma_bandwidth,
+    overlaps_of,
+    run_kernel,
+)
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.whole_pass import PassRun, run_passes_whole
+
+
+@dataclass(eq=False)
+class KernelMemory:
+    """Kernels already simulated, by signature.
+
+    Attributes:
+        index: Row of :attr:`totals` by signature, 16 bytes.
+        totals: Results of each kernel, by :class:`Quantity`.
+    """
+
+    index: dict[bytes, int] = field(default_factory=dict)
+    totals: GrowingArray = field(default_factory=lambda: GrowingArray((QUANTITIES,), np.float64))
+
+    def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
+        """Return the signatures and rows of a cluster's kernels; new kernels are simulated."""
+        signatures, new = schedule.signatures(cluster), dict[bytes, int]()
+        for kernel, signature in enumerate(signatures):
+            if signature not in self.index:
+                new.setdefault(signature, kernel)
+        if new:
+            rates = rates_of(schedule.context.target, schedule.context.dtype)
+            programs = schedule.programs(new.values(), cluster)
+            first = self.totals.add([run_kernel(program, rates).totals for program in programs])
+            self.index.update(zip(new, itertools.count(first)))
+        rows = [self.index[signature] for signature in signatures]
+        return signatures, np.asarray(rows, np.int64)
+
+
+def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
+    """Return the time of each kernel's copies into LB and core-to-core traffic.
+
+    Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
+    GB. Bytes from DDR are written to GB, if there is one, and read again: both count there.
+    """
+    gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
+    from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
+    through = (from_gb + from_ddr) * has_gb
+    dma = _seconds(from_ddr, dma_bandwidth(target))
+    transfer = _seconds(through, gb.bandwidth) + _seconds(crossing, link.bandwidth)
+    latency = (from_ddr > 0) * (target.dma.latency + target.ddr.latency)
+    latency = latency + (through > 0) * (gb.latency + link.latency)
+    seconds = dma + transfer + (latency + (crossing > 0) * link.latency)
+    seconds += (seconds > 0) * target.overheads.barrier
+    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * has_gb), axis=1)
+
+
+def _seconds(size: Ints | Floats, rate: float) -> Floats:
+    """Return the seconds of transfers; a rate may be 0 where there are no bytes."""
+    return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
+
+
+def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
+    """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
+    memory = KernelMemory() if memory is None else memory
+    passes = _passes(schedule, memory)
+    joint = _Pass(
+        [s for one in passes for s in one.signatures],
+        np.concatenate([one.kernels for one in passes]),
+        np.concatenate([one.seconds for one in passes]),
+        np.sum([one.totals for one in passes], axis=0),
+    )
+    if len(passes) == 1:
+        latency = float(joint.totals[Quantity.SECONDS]) * schedule.share.loops
+    else:
+        latency = _joint_latency(schedule, joint.seconds)
+    mean = joint.totals / len(passes)
+    launches = max(int(schedule.opens(c).sum()) for c in range(len(passes)))
+    return _measurement(schedule, joint, latency, mean, launches)
+
+
+class _Pass(NamedTuple):
+    """One pass of one cluster, or of all of them.
+
+    Signatures, what each kernel takes, seconds of each with the movements before it and what is
+    paid per launch, and sums.
+    """
+
+    signatures: list[bytes]
+    kernels: Floats
+    seconds: Floats
+    totals: Floats
+
+
+def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
+    """Return each kernel's seconds in order on a cluster, with its movements and its launch.
+
+    Of kernels by themselves: what one fetches while another runs is left out.
+    """
+    return _one_pass(schedule, memory, cluster).seconds
+
+
+def _passes(schedule: Schedule, memory: KernelMemory) -> list[_Pass]:
+    """Return a pass of every cluster; it is run whole where loads run over its kernels."""
+    whole = whole_passes(schedule)
+    return [_one_pass(schedule, memory, cluster, one) for cluster, one in enumerate(whole)]
+
+
+def whole_passes(schedule: Schedule) -> Sequence[PassRun | None]:
+    """Return a pass of every cluster run whole; None of each where no loads run over kernels."""
+    clusters = range(len(schedule.timelines))
+    if not any(len(schedule.loads(cluster).step) for cluster in clusters):
+        return [None for _ in clusters]
+    target = schedule.context.target
+    moves = [movement_times(t.copied, t.crossing, target) for t in schedule.timelines]
+    return run_passes_whole(schedule, moves)
+
+
+def _one_pass(
+    schedule: Schedule, memory: KernelMemory, cluster: int, whole: PassRun | None = None
+) -> _Pass:
+    target, timeline = schedule.context.target, schedule.timelines[cluster]
+    signatures, rows = memory.rows(schedule, cluster)
+    moves = movement_times(timeline.copied, timeline.crossing, target)
+    kernels: Floats = memory.totals.rows[rows]
+    totals = kernels.sum(axis=0)
+    if whole is None:
+        work = kernels[:, Quantity.SECONDS]
+        around = target.overheads.of_launches(work, schedule.opens(cluster))
+        seconds = work + around + moves[:, 0]
+    else:
+        kernels[:, Quantity.SECONDS] = [kernel.work for kernel in whole.kernels]
+        seconds = np.asarray([kernel.end - kernel.begin for kernel in whole.kernels])
+        totals = totals - whole.left_out
+        totals[OF_TIME] = whole.totals[OF_TIME]
+    totals[Quantity.SECONDS] = seconds.sum()
+    totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
+    totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
+    _count_movements(totals, timeline.copied, target)
+    return _Pass(signatures, kernels, seconds, totals)
+
+
+def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
+    """Return the latency of all passes if clusters hand over to each other.
+
+    ``seconds`` are those of the kernels of the first cluster in order, then of the next.
+    """
+    graph = schedule.instances
+    instance_s = np.zeros(graph.count)
+    instance_s[_launched(schedule)] = seconds
+    return run_passes(
+        schedule.order, schedule.cluster, instance_s.tolist(), graph.producers,
+        schedule.share.loops, schedule.context.target.overheads.barrier,
+    )  # fmt: skip
+
+
+COPIES = 2
+"""Passes for which there is room where clusters hand over to each other."""
+
+
+def run_passes(
+    order: Sequence[int],
+    cluster: Sequence[int],
+    seconds: Sequence[float],
+    producers: Sequence[Sequence[int]],
+    loops: int,
+    barrier: float,
+    log: list[tuple[int, float, float]] | None = None,
+) -> float:
+    """Return the seconds until all clusters have run all passes.
+
+    Args:
+        order: Instances, each after those that it reads from.
+        cluster: Per instance.
+        seconds: Per instance, of its kernel and the movements before it.
+        producers: Per instance, the instances that it reads from.
+        loops: Number of passes.
+        barrier: Seconds from the end of a kernel until another cluster knows of it.
+        log: Takes instance, begin and end of every launch, pass by pass in order.
+    """
+    makers = [
+        [maker for maker in made if cluster[maker] != own_cluster]
+        for own_cluster, made in zip(cluster, producers, strict=True)
+    ]
+    first = np.append(0, np.cumsum([len(made) for made in makers])).astype(np.int64)
+    own, times = np.asarray(cluster, np.int64), np.asarray(seconds, np.float64)
+    begins = np.empty((0 if log is None else loops, len(order)))
+    latency = _run_passes(
+        np.asarray(order, np.int64), own, times,
+        (first, np.asarray([maker for made in makers for maker in made], np.int64)),
+        loops, barrier, begins,
+    )  # fmt: skip
+    if log is not None:
+        ends = begins + times[list(order)]
+        for begun, ended in zip(begins.tolist(), ends.tolist(), strict=True):
+            log.extend(zip(order, begun, ended, strict=True))
+    return float(latency)
+
+
+@njit(cache=True)
+def _run_passes(
+    order: Ints, cluster: Ints, seconds: Floats, remote: tuple[Ints, Ints],
+    loops: int, barrier: float, begins: Floats,
+) -> float:  # fmt: skip
+    """Return the seconds of all passes.
+
+    Args:
+        order: Of :func:`run_passes`, like ``cluster``, ``seconds``, ``loops`` and ``barrier``.
+        cluster: Per instance.
+        seconds: Per instance.
+        remote: Where in the second array each instance's makers on other clusters begin, and they.
+        loops: Number of passes.
+        barrier: Seconds.
+        begins: Takes the seconds at which launches begin, pass by pass, where it has rows.
+    """
+    first, makers = remote
+    free = np.zeros(cluster.max() + 1)
+    end, read = np.zeros(len(cluster)), np.zeros((COPIES, len(cluster)))
+    for loop in range(loops):
+        seen = read[loop % COPIES]
+        for place, instance in enumerate(order):
+            own_cluster = cluster[instance]
+            start = free[own_cluster]
+            if seen[instance] > 0:
+                start = max(start, seen[instance] + barrier)
+                seen[instance] = 0.0
+            waited = makers[first[instance] : first[instance + 1]]
+            for maker in waited:
+                start = max(start, end[maker] + barrier)
+            end[instance] = free[own_cluster] = start + seconds[instance]
+            for maker in waited:
+                seen[maker] = max(seen[maker], end[instance])
+            if len(begins):
+                begins[loop, place] = start
+    return float(free.max())
+
+
+def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
+    """Add the bytes that movements copy to a schedule's totals."""
+    from_gb, from_ddr = copied[:, 1].sum(), copied[:, 2].sum()
+    totals[Quantity.DDR_READ] += from_ddr
+    totals[Quantity.LB] += from_gb + from_ddr
+    if target.gb.capacity:
+        totals[Quantity.GB_READ] += from_gb + from_ddr
+        totals[Quantity.GB_WRITTEN] += from_ddr
+
+
+def _measurement(
+    schedule: Schedule, one: _Pass, latency: float, mean: Floats, launches: int
+) -> Measurement:
+    """Return the measurement of a schedule.
+
+    Args:
+        schedule: What was measured.
+        one: A pass.
+        latency: Seconds of the whole batch.
+        mean: Sums of one cluster in a pass, by :class:`Quantity`.
+        launches: The most launches of any cluster in a pass.
+    """
+    loops, copies = schedule.share.loops, schedule.share.copies
+    bound = lower_bound(schedule.model, schedule.context.chip, schedule.context.dtype)
+    moved = one.totals * (loops * copies)
+    ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
+    placed = [timeline.buffers for timeline in schedule.timelines]
+    times = _mean_times(one)
+    return Measurement(
+        latency=bound.checked(latency, f"{schedule.model.name} on {schedule.context.target.name}"),
+        batch=schedule.model.known_batch,
+        ddr_bytes=ddr,
+        gb_bytes=gb,
+        matrix_utilization=bound.matrix_s / latency,
+        vector_utilization=bound.vector_s / latency,
+        peak_lb_bytes=max(peak_use(buffers, Scope.LB) for buffers in placed),
+        peak_gb_bytes=max(peak_use(buffers, Scope.GB) for buffers in placed),
+        kernels=launches * loops,
+        bound=bound,
+        busy=dict(zip(ENGINES, (mean[BUSY] * loops).tolist(), strict=True)),
+        overlap=overlaps_of(mean * loops),
+        waits=dict(zip(ENGINES, (mean[WAIT] * loops).tolist(), strict=True)),
+        bytes={q.name.lower(): round(float(moved[q])) for q in Quantity if q >= Quantity.DDR_READ},
+        energy=_energy(schedule, latency, ddr, gb),
+        kernel_times={s.hex(): seconds for s, seconds in times.items()},
+        kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
+        tensors=_tensor_counts(schedule),
+        subgraph_times=subgraph_times(schedule, _launched(schedule), one.seconds),
+        program=schedule.digest,
+    )
+
+
+def _mean_times(one: _Pass) -> dict[bytes, float]:
+    """Return the seconds of each kernel, in the mean where loads make equal ones differ."""
+    seconds = defaultdict[bytes, list[float]](list)
+    for signature, own in zip(one.signatures, one.kernels[:, Quantity.SECONDS], strict=True):
+        seconds[signature].append(float(own))
+    return {s: own[0] if len({*own}) == 1 else sum(own) / len(own) for s, own in seconds.items()}
+
+
+_DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]
+_GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
+
+
+def subgraph_times(schedule: Schedule, order: Ints, seconds: Floats) -> tuple[float, ...]:
+    """Return the mean seconds of one launch of each sub-graph's kernels.
+
+    Args:
+        schedule: What was measured.
+        order: The instances whose kernels were launched.
+        seconds: Of one launch of each of these.
+    """
+    owner = schedule.instances.subgraph[order]
+    count = len(schedule.instances.subgraphs)
+    sums = np.bincount(owner, seconds, count)
+    return tuple((sums / np.maximum(np.bincount(owner, minlength=count), 1)).tolist())
+
+
+def _launched(schedule: Schedule) -> Ints:
+    """Return the instances in order, cluster by cluster."""
+    return np.concatenate([timeline.order for timeline in schedule.timelines])
+
+
+def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
+    """Return the joules of multiply-accumulates, of bytes per level, and of static power.
+
+    Args:
+        schedule: What was measured.
+        latency: Seconds, for the static power.
+        ddr: Bytes to and from DDR.
+        gb: Bytes to and from GB.
+
+    Returns:
+        None where the target does not say what they take.
+    """
+    energy = schedule.context.target.energy
+    if energy is None:
+        return None
+    passes = schedule.share.loops * schedule.share.copies
+    templates = schedule.timeline.templates
+    local = float(np.asarray([templates[i].local_bytes for i in _launched(schedule)]).sum())
+    picojoules = (
+        _mac_energy(schedule, dict(energy.mac))
+        + local * schedule.context.target.cores * passes * energy.lb
+        + gb * energy.gb
+        + ddr * energy.ddr
+    )
+    return picojoules * 1e-12 + energy.static * latency
+
+
+def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
+    """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
+    model, context = schedule.model, schedule.context
+    real = per_mac.get(context.dtype, 0.0)
+    quantised_macs = _quantised_macs(model) if in_integers(context.target, context.dtype) else 0
+    return (model.macs - quantised_macs) * real + quantised_macs * per_mac.get("int8", real)
+
+
+@remembered(1)
+def _quantised_macs(model: Graph) -> int:
+    return sum(o.macs for o in model.operators if o.integer is not None)
+
+
+def _tensor_counts(schedule: Schedule) -> dict[str, int]:
+    """Return the buffers per scope over one pass (the paper's Table 3 counts tensors)."""
+    counts = np.zeros(len(Scope), np.int64)
+    for timeline in schedule.timelines:
+        tensors = timeline.kind == KINDS.index("tensor")
+        counts += np.bincount(timeline.buffers.scope[tensors], minlength=len(Scope))
+    return {scope.name: int(counts[scope]) for scope in Scope}
