@@ -24,7 +24,7 @@ TARGETS = ("stcp920", "ascend-910", "goya", "tpu-v4i", "ipu-mk2", "mlu100")
 """All that the package knows."""
 
 BATCHES = ("1", "16")
-SETTINGS = "60"
+SETTINGS = "96"
 
 
 def command(arguments: list[str]) -> list[str]:

@@ -20,16 +20,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from bench_tools import print_table
 from held_out import PAIRS, TRIALS
 from search_quality import Pair, advisor_of, searched
 
+from autoturbo.cost_models.judging import NearScores
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
@@ -41,49 +41,7 @@ from autoturbo.simulator.measurement import Measurement, Outcome
 NEIGHBOURS: Final = 40
 """Neighbours that are ranked."""
 
-BEST: Final = 5
-"""Of the neighbours, whose recall is told."""
-
 RANKERS = ("taught", "untaught", "totals")
-
-
-class Scores(NamedTuple):
-    """How good a ranking is, or means over several.
-
-    Attributes:
-        rank: Spearman's correlation.
-        recall: Share of the predicted best that are no slower than as many best.
-        regret: The predicted best's latency over the best's, less 1.
-    """
-
-    rank: float
-    recall: float
-    regret: float
-
-    @staticmethod
-    def of(predicted: Floats, measured: Floats) -> Scores:
-        """Return the scores of a ranking; equal latencies are as good as each other.
-
-        Args:
-            predicted: Of any scale that grows with the latency, ``(settings,)``.
-            measured: Seconds, ``(settings,)``.
-        """
-        from scipy.stats import spearmanr
-
-        order = np.argsort(predicted, kind="stable")
-        least = np.sort(measured)
-        recall = float((measured[order[:BEST]] <= least[:BEST][-1]).mean())
-        rank = float(np.nan_to_num(spearmanr(predicted, measured).statistic))
-        return Scores(rank, recall, float(measured[order[0]] / least[0]) - 1.0)
-
-    @staticmethod
-    def mean(of: Sequence[Scores]) -> Scores:
-        """Return means column by column."""
-        return Scores(*map(statistics.fmean, zip(*of, strict=True)))
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the figures as the table has them."""
-        return f"{self.rank:.2f}", f"{self.recall:.2f}", f"{100 * self.regret:.2f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +88,7 @@ def course_of(pair: Pair, seed: int) -> Course:
     return Course(tuple(loop.trials), tuple(knobs for knobs, _ in found), latencies)
 
 
-def scores_of(pair: Pair, course: Course, ranker: str, seed: int) -> Scores:
+def scores_of(pair: Pair, course: Course, ranker: str, seed: int) -> NearScores:
     """Return how well a ranker that has seen a run ranks its neighbours.
 
     Args:
@@ -148,7 +106,7 @@ def scores_of(pair: Pair, course: Course, ranker: str, seed: int) -> Scores:
     predicted = advisor.rank(course.near)
     if predicted is None:
         raise SystemExit(f"{pair.model}: {advisor.obstacle}")
-    return Scores.of(predicted, course.latencies)
+    return NearScores.of(predicted, course.latencies)
 
 
 def _seen(outcome: Outcome, ranker: str) -> Outcome:
@@ -158,21 +116,26 @@ def _seen(outcome: Outcome, ranker: str) -> Outcome:
     return outcome
 
 
+def _cells(scores: NearScores) -> tuple[str, ...]:
+    """Return the figures as the table has them."""
+    return f"{scores.rank:.2f}", f"{scores.recall:.2f}", f"{100 * scores.regret:.2f}"
+
+
 def rows(pairs: Sequence[str], seeds: int) -> Iterator[tuple[str, ...]]:
     """Yield pairs with the mean scores of all rankers, and means over pairs."""
-    means: dict[str, list[Scores]] = {ranker: [] for ranker in RANKERS}
+    means: dict[str, list[NearScores]] = {ranker: [] for ranker in RANKERS}
     for name in pairs:
-        scores: dict[str, list[Scores]] = {ranker: [] for ranker in RANKERS}
+        scores: dict[str, list[NearScores]] = {ranker: [] for ranker in RANKERS}
         for seed in range(seeds):
             pair = Pair.of(*name.split("@"))  # what a run learns is its own
             course = course_of(pair, seed)
             for ranker, found in scores.items():
                 found.append(scores_of(pair, course, ranker, seed))
         for ranker, found in scores.items():
-            means[ranker].append(Scores.mean(found))
-            yield name, ranker, *means[ranker][-1].cells()
+            means[ranker].append(NearScores.mean(found))
+            yield name, ranker, *_cells(means[ranker][-1])
     for ranker, found in means.items():
-        yield "mean", ranker, *Scores.mean(found).cells()
+        yield "mean", ranker, *_cells(NearScores.mean(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from autoturbo.cost_models.contract import Example
 from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
-    PLACING,
+    UNSEEN,
     Rows,
     kernel_rows,
     knob_vector,
@@ -36,7 +36,7 @@ from autoturbo.simulator.contract import CandidateEvaluator
 from autoturbo.simulator.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
 
 _NEAR = COLUMNS.index("near_s")
-_PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
+_UNSEEN = [OVERRIDE_NAMES.index(name) for name in UNSEEN]
 
 _SEEN = 4096
 """Candidates that an evaluator of one's own told of, after which they are forgotten."""
@@ -219,13 +219,13 @@ class BatchFeatures:
         """Return a key of what each candidate does.
 
         Equal where the statistics of the kernels, one after another, and their knobs of
-        :data:`autoturbo.cost_models.features.PLACING` are.
+        :data:`autoturbo.cost_models.features.UNSEEN` are.
         """
         new = np.arange(self._kinds.count, self._own.count)
-        placing = self._own.rows[new][:, _PLACING]
+        unseen = self._own.rows[new][:, _UNSEEN]
         self._kinds.add([
             _digest(row.tobytes() + own.tobytes())
-            for row, own in zip(self._known.values(new), placing, strict=True)
+            for row, own in zip(self._known.values(new), unseen, strict=True)
         ])  # fmt: skip
         rows = np.column_stack((self._kinds.rows[batch.kernels], batch.own))
         return [rows[mine].tobytes() for mine in batch.slices]

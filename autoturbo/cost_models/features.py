@@ -56,11 +56,11 @@ OVERRIDE_NAMES: Final = knob_names("subgraph")
 _ALONE: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].alone)
 """Those that a kernel by itself shows; they come first."""
 
-PLACING: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].moves_data)
-"""Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
-decide what its neighbours find near them. The others change the statistics or nothing, but for
-``weight_buffer_fraction``, of which more only takes room from tensors where the statistics are the
-same."""
+UNSEEN: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].unseen)
+"""Knobs of a sub-graph that may change a latency where the kernel's own statistics are the same:
+they decide what its neighbours find near them, or whether layers take turns. The others change the
+statistics or nothing, but for ``weight_buffer_fraction``: there, more only takes room from
+tensors."""
 
 _WEIGHT_SHARE = next(
     i for i, name in enumerate(OVERRIDE_NAMES) if isinstance(subgraph_knobs()[name], WeightShare)

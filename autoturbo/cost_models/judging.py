@@ -2,13 +2,14 @@
 
 Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
 pool has the measured settings of one model at one batch size on one target. Figures are means over
-pools. What is compared are objectives of the cost model, and ways to rank without one.
+pools; those near the best are of the settings from where a search looks on alone. What is compared
+are objectives of the cost model, and ways to rank without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired
 
 import numpy as np
 
@@ -33,6 +34,10 @@ NEIGHBOURS: Final = 8_000
 
 TREES: Final = 150
 
+BEST: Final = 5
+"""Of the settings near the best, whose recall is told; a pool that has no more than twice as many
+there says nothing."""
+
 _LEVELS: Final = 31
 """Relevances that XGBoost's ranking knows, from 0."""
 
@@ -43,6 +48,11 @@ ScoresJson = TypedDict("ScoresJson", {
 })  # fmt: skip
 """How good a ranking is, in six digits."""
 
+NearJson = TypedDict("NearJson", {
+    "rank": Real, "recall": Real, "regret": Real,
+})  # fmt: skip
+"""How good a ranking near the best is, in six digits."""
+
 GuessesJson = TypedDict("GuessesJson", {
     "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
 })  # fmt: skip
@@ -50,13 +60,14 @@ GuessesJson = TypedDict("GuessesJson", {
 
 Judged = TypedDict("Judged", {
     "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
-    "bias": Real | None, "first_guess": GuessesJson,
+    "bias": Real | None, "near": NotRequired[NearJson], "first_guess": GuessesJson,
 })  # fmt: skip
 """How good a model is on what was held out."""
 
 ResultJson = TypedDict("ResultJson", {
     "method": str, "held_out": Annotated[str, Choice(of=KINDS)], "mean": ScoresJson,
-    "first_guess": GuessesJson, "groups": dict[str, ScoresJson],
+    "near": NearJson, "first_guess": GuessesJson,
+    "groups": dict[str, ScoresJson], "near_groups": dict[str, NearJson],
 })  # fmt: skip
 """One method with one kind of group held out."""
 
@@ -114,6 +125,47 @@ class Scores(NamedTuple):
         means = table.mean(axis=0)
         means[-1] = np.exp(means[-1])
         return Scores(*means.tolist())
+
+
+class NearScores(NamedTuple):
+    """The quality of a ranking of settings that are near the best of what is known, or means.
+
+    Attributes:
+        rank: Spearman's correlation of predictions and latencies.
+        recall: Share of the predicted :data:`BEST` that are no slower than as many best.
+        regret: The predicted best's latency over the best's, less 1.
+    """
+
+    rank: float
+    recall: float
+    regret: float
+
+    @staticmethod
+    def of(predicted: Floats, measured: Floats) -> NearScores:
+        """Return the scores of a ranking; equal latencies are as good as each other.
+
+        Args:
+            predicted: Of any scale that grows with the latency, ``(settings,)``.
+            measured: Seconds, ``(settings,)``.
+        """
+        from scipy.stats import rankdata
+
+        ranks = [rankdata(figures) - (len(measured) + 1) / 2 for figures in (predicted, measured)]
+        spread = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
+        rank = float(ranks[0] @ ranks[1]) / spread if spread else 0.0
+        order, least = np.argsort(predicted, kind="stable"), np.sort(measured)
+        recall = float((measured[order[:BEST]] <= least[:BEST][-1]).mean())
+        return NearScores(rank, recall, float(measured[order[0]] / least[0]) - 1.0)
+
+    @staticmethod
+    def mean(of: Sequence[NearScores]) -> NearScores:
+        """Return means column by column; zeros of nothing."""
+        return NearScores(*np.asarray(of).mean(axis=0).tolist()) if of else NearScores(0, 0, 0)
+
+    def as_json(self) -> NearJson:
+        """Return the figures with six digits."""
+        rank, recall, regret = (round(value, 6) for value in self)
+        return {"rank": rank, "recall": recall, "regret": regret}
 
 
 def top_score(predicted: Floats, measured: Floats, k: int) -> float:
@@ -180,6 +232,8 @@ class Result(NamedTuple):
         groups: Means over the pools of each group held out.
         mean: Over all pools.
         guesses: The method's best of each pool.
+        near_groups: As ``groups``, near the best.
+        near: Over all pools, near the best.
     """
 
     method: str
@@ -187,13 +241,16 @@ class Result(NamedTuple):
     groups: dict[str, Scores]
     mean: Scores
     guesses: FirstGuesses
+    near_groups: dict[str, NearScores]
+    near: NearScores
 
     def as_json(self) -> ResultJson:
         """Return the result as commands print it."""
         return {
             "method": self.method, "held_out": self.kind, "mean": self.mean.as_json(),
-            "first_guess": self.guesses.as_json(),
+            "near": self.near.as_json(), "first_guess": self.guesses.as_json(),
             "groups": {name: scores.as_json() for name, scores in self.groups.items()},
+            "near_groups": {name: scores.as_json() for name, scores in self.near_groups.items()},
         }  # fmt: skip
 
 
@@ -228,27 +285,38 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
         UsageError: See :func:`evaluate`.
     """
     return {
-        result.kind: {**result.mean.as_json(), "first_guess": result.guesses.as_json()}
+        result.kind: {
+            **result.mean.as_json(),
+            "near": result.near.as_json(),
+            "first_guess": result.guesses.as_json(),
+        }
         for result in evaluate(table, [method], KINDS)
     }
 
 
 def _result(table: Table, name_of: str, method: Method, kind: str, groups: Sequence[str]) -> Result:
     scores_by_pool: dict[str, list[Scores]] = {}
+    near_by_pool: dict[str, list[NearScores]] = {}
     gains: list[float] = []
     for name in groups:
         held = table.measured & (table.groups[kind] == name)
         predicted = method(table, table.measured & ~held)
-        scores_by_pool[name] = []
+        scores_by_pool[name], near_by_pool[name] = [], []
         for number in np.unique(table.pool[held]).tolist():
             pool = np.flatnonzero(held & (table.pool == number))
             if len(pool) > 1:
                 scores_by_pool[name].append(Scores.of(predicted[pool], table.latency[pool]))
                 default, guess = pool[table.default[pool]], pool[predicted[pool].argmin()]
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
+            near = pool[table.near[pool]]
+            if len(near) > 2 * BEST:
+                near_by_pool[name].append(NearScores.of(predicted[near], table.latency[near]))
     means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
     mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
-    return Result(name_of, kind, means, mean, FirstGuesses.of(np.asarray(gains)))
+    near_means = {name: NearScores.mean(each) for name, each in near_by_pool.items()}
+    near_mean = NearScores.mean([scores for each in near_by_pool.values() for scores in each])
+    guesses = FirstGuesses.of(np.asarray(gains))
+    return Result(name_of, kind, means, mean, guesses, near_means, near_mean)
 
 
 Method = Callable[["Table", Flags], Floats]

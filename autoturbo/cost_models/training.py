@@ -14,6 +14,7 @@ from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, override_rows, 
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.datasets.measurements.load import Measurements
+from autoturbo.datasets.measurements.sampling import NEAR
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.statistics import ASSUMED_NOISE
@@ -33,6 +34,7 @@ class Table:
         latency: Seconds; not a number for failures, ``(settings,)``.
         measured: Which candidates are no failures.
         default: Which are the default schedule.
+        near: Which are near what a search begins with, or near the best.
         bound: Seconds that no schedule is below, ``(settings,)``.
         pool: Number of the model, batch size, target and data type, ``(settings,)``.
         groups: Per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
@@ -47,6 +49,7 @@ class Table:
     latency: Floats
     measured: Flags
     default: Flags
+    near: Flags
     bound: Floats
     pool: Ints
     groups: Mapping[str, NDArray[np.object_]]
@@ -64,7 +67,8 @@ class Table:
         return Table(
             rows, base, data.launches, _times(data, rows, expected, start), data.statistics,
             data.owner, data.latency, data.measured,
-            data.settings["number"] == 0, data.settings["lower_bound_s"], data.pairs,
+            data.settings["number"] == 0, np.isin(data.settings["origin"].astype(str), NEAR),
+            data.settings["lower_bound_s"], data.pairs,
             {name: data.settings[name] for name in ("model", "target")},
         )  # fmt: skip
 

@@ -17,6 +17,7 @@ from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
 from autoturbo.extras import how_to_install
 from autoturbo.hardware import load_target, preset_names
+from autoturbo.schedule.knobs import AUTO
 from tests.cli.command_line import Cli, cli_in
 
 pytest.importorskip("pyarrow")
@@ -137,7 +138,9 @@ def test_a_sample_draws_from_the_space_of_a_search() -> None:
     graph, target = load_model("alexnet", batch=1), load_target("goya")
     draws = space_draws(graph, target, "int8", subgraphs=4)
     rng = np.random.default_rng(0)
-    assert draws.knobs(draws.default).as_dict() == {}
+    first, *others = map(draws.knobs, draws.starts)
+    assert first.as_dict() == {}
+    assert {start.fetch_ahead for start in others} > {AUTO}  # some let loads run over kernels
     points = [draws.random(rng, dense=dense) for dense in (False, True) for _ in range(20)]
     own = [len(draws.knobs(point).overrides) for point in points]
     assert sum(own[:20]) < sum(own[20:])

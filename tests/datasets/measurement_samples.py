@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ CHOICES = (
 class FewDraws:
     """All settings of a few knobs."""
 
-    default: tuple[int, ...] = (0,) * len(CHOICES)
+    starts: Sequence[tuple[int, ...]] = ((0,) * len(CHOICES), (1,) * len(CHOICES))
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> tuple[int, ...]:
         genes = rng.integers(0, 3, len(CHOICES)) * (1 if dense else rng.integers(0, 2))

@@ -13,7 +13,7 @@ from autoturbo.commands.parser import Actions, OneOf, takes
 from autoturbo.schema import DeferredType, TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.judging import ResultJson, Scores
+    from autoturbo.cost_models.judging import NearScores, ResultJson, Scores
     from autoturbo.cost_models.pretrained import Notes
     from autoturbo.cost_models.training import Table
 else:
@@ -148,10 +148,12 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
         for kind in kinds:
             own = [r for r in found if r.kind == kind]
             cells = (
-                (r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in own
+                (r.method, *_cells(r.mean, r.near), f"{r.guesses.better}/{r.guesses.pools}")
+                for r in own
             )
             console.titled(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
-            groups = ((name, *_cells(scores)) for name, scores in own[0].groups.items())
+            near = own[0].near_groups
+            groups = ((name, *_cells(s, near[name])) for name, s in own[0].groups.items())
             console.titled(f"{own[0].method} by {kind} held out", (kind, *_TITLES), groups)
         console.say()
         for line in _LEGEND:
@@ -159,20 +161,22 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-_TITLES = ("in order", "tau", "top-1", "top-5", "top-10", "error")
+_TITLES = ("in order", "tau", "top-1", "top-5", "top-10", "error", "near: rank", "recall")
 
 _LEGEND = (
     "in order: share of pairs of settings ranked as measured; tau: Kendall's tau-b",
     "top-n: least latency of all over the least among the n that are ranked first",
     "error: mean error of the predicted time, up to one common factor",
+    "near: of the neighbours of starts and of the best: Spearman's correlation, and the share",
+    "      of the five ranked first that are among the five fastest",
     "faster: groups whose setting ranked first beats the heuristic",
 )
 
 
-def _cells(scores: Scores) -> list[str]:
+def _cells(scores: Scores, near: NearScores) -> list[str]:
     figures = (scores.pairwise, scores.tau, scores.top1, scores.top5, scores.top10)
     error = "-" if scores.error != scores.error else f"{100 * scores.error:.1f} %"
-    return [*(f"{x:.3f}" for x in figures), error]
+    return [*(f"{x:.3f}" for x in figures), error, f"{near.rank:.2f}", f"{near.recall:.2f}"]
 
 
 @_ACTION("autoturbo cost-model list")

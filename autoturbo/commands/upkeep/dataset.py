@@ -78,9 +78,12 @@ class SpaceSource:
         self._space = space
 
     @property
-    def default(self) -> tuple[int, ...]:
-        """Return the candidate of the published heuristic."""
-        return (0,) * len(self._space.dimensions)
+    def starts(self) -> list[tuple[int, ...]]:
+        """Return the candidates that a search begins with, the published heuristic first."""
+        from autoturbo.search.evolution import placed
+
+        heuristic = (0,) * len(self._space.dimensions)
+        return [heuristic, *map(tuple, placed(self._space).tolist())]
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> tuple[int, ...]:
         """Draw a random candidate, in canonical form."""
@@ -104,11 +107,14 @@ class SpaceSource:
 
 
 def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceSource:
-    """Return draws of candidates from the space that a search would have."""
-    from autoturbo.schedule.pipeline import ModelScheduler
+    """Return draws of candidates from the space that a search would have, its starts among them."""
     from autoturbo.search.space import Space
+    from autoturbo.search.warm_starts.starts import starts_of
+    from autoturbo.simulator.evaluator import Evaluator
 
-    return SpaceSource(Space.of(ModelScheduler(graph, target, dtype), subgraphs=subgraphs))
+    evaluator = Evaluator(graph, target, dtype)
+    starts = starts_of(evaluator)
+    return SpaceSource(Space.of(evaluator.model_scheduler, subgraphs=subgraphs, starts=starts))
 
 
 @_ACTION(

@@ -1,8 +1,8 @@
 """The sampling of settings of a pair, and what is stored of each.
 
 Settings drawn at random are nearly all bad, and a model that knows only those cannot tell good ones
-apart. So every second setting is a mutant: of the default schedule, or of one of the best that the
-sample has seen so far.
+apart. So a sample begins with what a search begins with, and every second setting is a mutant: of
+one of these, or of one of the best that the sample has seen so far.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import heapq
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -50,22 +50,26 @@ class Origin(StrEnum):
     """The origin of a setting in the sample."""
 
     DEFAULT = "default"
-    NEAR_DEFAULT = "near default"
+    START = "start"
+    NEAR_START = "near start"
     SPARSE = "sparse"
     NEAR_BEST = "near best"
     DENSE = "dense"
 
 
-TURNS = (Origin.NEAR_DEFAULT, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
-"""Who is next, over and over, after the default schedule."""
+TURNS = (Origin.NEAR_START, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
+"""Who is next, over and over, after the starts."""
+
+NEAR = (Origin.NEAR_START, Origin.NEAR_BEST)
+"""Those from where a search looks on."""
 
 
 class CandidateSource(Protocol):
     """A source of candidates: a search space of one model on one target."""
 
     @property
-    def default(self) -> Point:
-        """Return the published heuristic."""
+    def starts(self) -> Sequence[Point]:
+        """Return what a search begins with, the published heuristic first."""
         ...
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> Point:
@@ -154,8 +158,9 @@ class Sample:
 
     def take(self, count: int) -> Iterator[DrawnCandidate]:
         """Yield as many settings, or as many as there are."""
-        default = self.draws.default
-        yield self._keep(Origin.DEFAULT, -1, default, self.measure(self.draws.knobs(default)))
+        for point in self.draws.starts[:count]:
+            origin = Origin.START if self._numbers else Origin.DEFAULT
+            yield self._keep(origin, -1, point, self.measure(self.draws.knobs(point)))
         exhausted = 0
         for origin in itertools.cycle(TURNS):
             if len(self._numbers) >= count or exhausted == len(TURNS):
@@ -181,9 +186,9 @@ class Sample:
     def _draw(self, origin: Origin) -> tuple[Point, int]:
         if origin in (Origin.SPARSE, Origin.DENSE):
             return self.draws.random(self.rng, dense=origin is Origin.DENSE), -1
-        parent = self.draws.default
-        if origin is Origin.NEAR_BEST and self._best:
-            parent = self._best[int(self.rng.integers(len(self._best)))][2]
+        from_best = origin is Origin.NEAR_BEST and self._best
+        parents = [point for _, _, point in self._best] if from_best else self.draws.starts
+        parent = parents[int(self.rng.integers(len(parents)))]
         rate = FAR if self.rng.random() < FAR_SHARE else 0.0
         return self.draws.mutant(self.rng, parent, rate), self._numbers[parent]
 

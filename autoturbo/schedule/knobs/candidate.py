@@ -237,7 +237,7 @@ class Knobs:
             choices=("largest", "size_times_lifetime"),
             published="longest-lived",
             word="longest",
-            moves_data=True,
+            unseen=True,
         )
     )
     weight_residency: str = knob(
@@ -260,7 +260,7 @@ class Knobs:
             published_number=1,
             low=1,
             high=16,
-            moves_data=True,
+            unseen=True,
         )
     )
     tile_subdivision: int | str = knob(
@@ -282,6 +282,7 @@ class Knobs:
             choices=("tiles", "layer", "off"),
             published="on",
             word="on",
+            unseen=True,  # layers that take turns
         )
     )
     cluster_partitioning: str = knob(
@@ -360,7 +361,7 @@ class Knobs:
             low=0,
             needs=tuple((far, LOADS_OVER_KERNELS) for far in (FAR, 64, 8)),
             opens=(FAR,),
-            moves_data=True,
+            unseen=True,
             alone=False,
         )
     )
@@ -501,7 +502,7 @@ class SubGraphKnobs:
             scope="subgraph",
             low=0,
             group="outer",
-            moves_data=True,
+            unseen=True,
         )
     )
     factor: int | str = knob(
@@ -522,7 +523,7 @@ class SubGraphKnobs:
             scope="subgraph",
             low=0,
             group="inner",
-            moves_data=True,
+            unseen=True,
             searched=False,
         )
     )
@@ -545,7 +546,7 @@ class SubGraphKnobs:
             published="all of them",
             scope="subgraph",
             low=1,
-            moves_data=True,
+            unseen=True,
         )
     )
     core_parallel_dim: int | str = knob(
@@ -555,7 +556,7 @@ class SubGraphKnobs:
             published="as Algorithm 4 binds it",
             scope="subgraph",
             low=0,
-            moves_data=True,
+            unseen=True,
         )
     )
     priority: int | str = knob(
@@ -580,7 +581,7 @@ class SubGraphKnobs:
             published="as output_scope says",
             scope="subgraph",
             over="output_scope",
-            moves_data=True,
+            unseen=True,
             needs=(("GB", GLOBAL_BUFFER),),
         )
     )

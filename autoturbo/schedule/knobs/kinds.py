@@ -144,8 +144,8 @@ class Knob(abc.ABC):
         upon: The model's knob that its effect depends on; for one of the same name that is the
             value which ``"auto"`` inherits.
         over: The model's knob that says what ``"auto"`` is, where its name is another one.
-        moves_data: Whether it may move data where the kernel's own statistics stay the same, so
-            that it decides what its neighbours find near them.
+        unseen: Whether it may change a latency where the kernel's own statistics stay the same: it
+            decides what its neighbours find near them, or what the statistics leave out.
         needs: What some of its values need of a target.
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
@@ -163,7 +163,7 @@ class Knob(abc.ABC):
     group: KnobGroup | None = None
     upon: str | None = None
     over: str | None = None
-    moves_data: bool = False
+    unseen: bool = False
     needs: tuple[tuple[Value, Need], ...] = ()
     searched: bool = True
     opens: tuple[Value, ...] = ()
