@@ -41,7 +41,7 @@ from autoturbo.simulator.plan import COLUMNS
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
 
-FEATURES_SCHEMA: Final = 5
+FEATURES_SCHEMA: Final = 6
 """Raised whenever a column changes its meaning or place; a model of another one is refused."""
 
 Rows = NDArray[np.float32]
@@ -53,9 +53,6 @@ KNOB_NAMES: Final = tuple(name for name in model_knobs() if name not in ChipPart
 OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
-_ALONE: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].alone)
-"""Those that a kernel by itself shows; they come first."""
-
 UNSEEN: Final = tuple(name for name in OVERRIDE_NAMES if subgraph_knobs()[name].unseen)
 """Knobs of a sub-graph that may change a latency where the kernel's own statistics are the same:
 they decide what its neighbours find near them, or whether layers take turns. The others change the
@@ -66,7 +63,7 @@ _WEIGHT_SHARE = next(
     i for i, name in enumerate(OVERRIDE_NAMES) if isinstance(subgraph_knobs()[name], WeightShare)
 )
 
-PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in _ALONE))
+PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
 they say of a kernel depends on nothing around it, so that a prediction can be looked up."""
 
@@ -139,14 +136,12 @@ def kernel_rows(
     """
     rows = len(statistics)
     same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
-    apart = overrides[:, len(_ALONE) :]
-    parts = [portable_rows(statistics, overrides), squash(statistics), apart, *same]
+    parts = [portable_rows(statistics, overrides), squash(statistics), *same]
     return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
-    overrides = overrides[:, : len(_ALONE)]
     if not is_planned(statistics.shape[1]):
         return overrides
     share = overrides[:, _WEIGHT_SHARE]

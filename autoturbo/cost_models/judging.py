@@ -38,6 +38,9 @@ BEST: Final = 5
 """Of the settings near the best, whose recall is told; a pool that has no more than twice as many
 there says nothing."""
 
+NEARLY: Final = 1.25
+"""Times the best latency of a pool below which candidates are near it."""
+
 _LEVELS: Final = 31
 """Relevances that XGBoost's ranking knows, from 0."""
 
@@ -308,15 +311,38 @@ def _result(table: Table, name_of: str, method: Method, kind: str, groups: Seque
                 scores_by_pool[name].append(Scores.of(predicted[pool], table.latency[pool]))
                 default, guess = pool[table.default[pool]], pool[predicted[pool].argmin()]
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
-            near = pool[table.near[pool]]
+            near = _near(table, pool)
             if len(near) > 2 * BEST:
-                near_by_pool[name].append(NearScores.of(predicted[near], table.latency[near]))
+                told = _from_parents(table, predicted, near)
+                near_by_pool[name].append(NearScores.of(told, table.latency[near]))
     means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
     mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
     near_means = {name: NearScores.mean(each) for name, each in near_by_pool.items()}
     near_mean = NearScores.mean([scores for each in near_by_pool.values() for scores in each])
     guesses = FirstGuesses.of(np.asarray(gains))
     return Result(name_of, kind, means, mean, guesses, near_means, near_mean)
+
+
+def _near(table: Table, pool: Ints) -> Ints:
+    """Return the neighbours of candidates in a pool that are nearly as fast as its best.
+
+    There a search decides; what is far off every model tells.
+    """
+    good = table.latency[pool] <= NEARLY * table.latency[pool].min()
+    near: Ints = pool[good & (table.parent[pool] >= 0)]
+    return near
+
+
+def _from_parents(table: Table, predicted: Floats, near: Ints) -> Floats:
+    """Return what neighbours take by what their parents took and how predictions of both differ.
+
+    A search measures a candidate before it looks at its neighbours.
+    """
+    parent = table.parent[near]
+    if (predicted[near] <= 0).any() or (predicted[parent] <= 0).any():
+        return predicted[near]  # no seconds
+    off = np.nan_to_num(table.latency[parent] / predicted[parent], nan=1.0)  # it may have failed
+    return np.asarray(predicted[near] * off, np.float64)
 
 
 Method = Callable[["Table", Flags], Floats]

@@ -28,6 +28,8 @@ RATIOS: Final = (
     "weights_shared", "cores_used", "near",
     "held_near", "far_held", "footprint_lb", "output_lb", "whole_output_lb", "whole_input_lb",
     "whole_output_gb", "whole_gb", "footprint_ddr_s", "footprint_gb_s",
+    "engines", "matrix_near", "vector_near", "both_near", "transfer_near", "weights_near",
+    "ddr_near", "late_near", "overhead_near", "layers_near", "chain_near", "copied_near", "fetched",
 )  # fmt: skip
 """Columns of :func:`ratios`: logarithms of far over near, of copies from DDR and from GB and of
 results to DDR over near; busy engines over far; logarithms over far of layers one after another,
@@ -36,13 +38,19 @@ spilled, moved with the boundary near, and of weights, over bytes of DDR, of exc
 those of GB, and of the footprint over a core's weights; whether parts share weights; logarithms of
 cores at work and of near in microseconds; of held (:func:`base_seconds`) over near and of far over
 held; of the footprint, a part's output, the whole output and the whole input over the room that
-weight tiles leave in LB; of the whole output and of both over the room in GB; and of what moving
-the footprint once takes, from DDR and from GB, over near."""
+weight tiles leave in LB; of the whole output and of both over the room in GB; of what moving the
+footprint once takes, from DDR and from GB, over near; and over near of the busiest engine with its
+overheads, of engines, of matrix and vector work one after the other, of what weights, what comes
+from DDR and what spills take, of overheads, of layers and of what has to follow each other, of what
+comes from DDR with copies, and of the kernel if all of that had been fetched before."""
 
 NEAR_UNIT: Final = 1e-6
 """Seconds that the column ``near`` is in."""
 
 _TINY: Final = 1e-12
+
+_LITTLE: Final = 1e-4
+"""Shares of a kernel's time below which nothing is told apart."""
 
 
 def is_planned(columns: int) -> bool:
@@ -110,7 +118,7 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],
         np.log(np.maximum(c["cores_used"], 1)), np.log(near / NEAR_UNIT),
-        *_room_ratios(c, near, far, weight_buffer_fraction),
+        *_room_ratios(c, near, far, weight_buffer_fraction), *_near_ratios(c, near),
     ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.float32)
 
@@ -143,6 +151,25 @@ def _room_ratios(
         _log(_seconds(footprint, c["ddr_bandwidth"]), near),
         _log(_seconds(footprint, c["gb_bandwidth"]), near),
     ]  # fmt: skip
+
+
+def _near_ratios(c: dict[str, Floats], near: Floats) -> list[Floats]:
+    """Return the columns from ``engines`` on: what a kernel takes where DDR is not waited for.
+
+    Args:
+        c: Statistics by name, a value per kernel.
+        near: Seconds with the boundary in the local buffers.
+    """
+    engines = np.maximum.reduce([c["matrix_s"], c["vector_s"], c["transfer_s"]]) + c["overhead_s"]
+    from_ddr = _seconds(c["near_ddr_bytes"], c["ddr_bandwidth"])
+    seconds = (
+        engines, c["matrix_s"], c["vector_s"], c["matrix_s"] + c["vector_s"], c["transfer_s"],
+        _seconds(c["weight_bytes"], c["ddr_bandwidth"]), from_ddr,
+        _seconds(c["late_bytes"], c["ddr_bandwidth"]),
+        c["overhead_s"], c["layers_s"], c["chain_s"], c["copy_s"] + from_ddr,
+        np.maximum(engines, near - from_ddr),
+    )  # fmt: skip
+    return [np.log(np.maximum(taken, 0) / near + _LITTLE) for taken in seconds]
 
 
 def _log(value: Floats, unit: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from autoturbo.datasets.measurements.sampling import NEAR
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.statistics import ASSUMED_NOISE
+
+_GOOD: Final = 3
+"""Power of how good a candidate is, by which it weighs. With 1 trees tell less near the best, with
+4 less elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +39,8 @@ class Table:
         latency: Seconds; not a number for failures, ``(settings,)``.
         measured: Which candidates are no failures.
         default: Which are the default schedule.
-        near: Which are near what a search begins with, or near the best.
+        parent: What each is a neighbour of, of those near what a search begins with or near the
+            best; -1 for all others, ``(settings,)``.
         bound: Seconds that no schedule is below, ``(settings,)``.
         pool: Number of the model, batch size, target and data type, ``(settings,)``.
         groups: Per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
@@ -49,7 +55,7 @@ class Table:
     latency: Floats
     measured: Flags
     default: Flags
-    near: Flags
+    parent: Ints
     bound: Floats
     pool: Ints
     groups: Mapping[str, NDArray[np.object_]]
@@ -67,7 +73,7 @@ class Table:
         return Table(
             rows, base, data.launches, _times(data, rows, expected, start), data.statistics,
             data.owner, data.latency, data.measured,
-            data.settings["number"] == 0, np.isin(data.settings["origin"].astype(str), NEAR),
+            data.settings["number"] == 0, _parents(data),
             data.settings["lower_bound_s"], data.pairs,
             {name: data.settings[name] for name in ("model", "target")},
         )  # fmt: skip
@@ -86,14 +92,15 @@ class Table:
     def weights(self) -> Floats:
         """Return the training weights of kernels, ``(kernels,)``; 0 where the candidate failed.
 
-        The weight is the root of the best latency in the pool over the candidate's own, shared out
-        among the candidate's kernels: samples are mostly bad, searches ask about good ones.
+        A candidate weighs as the cube of the best latency in the pool over its own, for samples are
+        mostly bad and searches ask about good ones; a kernel as the root of its share of that.
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
-        good = np.where(self.measured, np.sqrt(best[self.pool] / self.latency), 0)
-        count = np.bincount(self.owner, minlength=len(self.latency))
-        weights: Floats = (good / np.maximum(count, 1))[self.owner]
+        good = np.where(self.measured, (best[self.pool] / self.latency) ** _GOOD, 0)
+        spent = self.launches * np.nan_to_num(self.times)
+        total = np.maximum(np.bincount(self.owner, spent, len(self.latency)), 1e-30)
+        weights: Floats = good[self.owner] * np.sqrt(spent / total[self.owner])
         return weights
 
     @cached_property
@@ -104,6 +111,14 @@ class Table:
         share = worth / np.maximum(sums, 1e-30)[self.owner]
         columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
         return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
+
+
+def _parents(data: Measurements) -> Ints:
+    """Return the candidate that each is a neighbour of; -1 for those that are drawn at random."""
+    number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
+    near = np.isin(data.settings["origin"].astype(str), NEAR)
+    found: Ints = np.where(near, np.arange(len(number)) - number + parent, -1)
+    return found
 
 
 def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) -> Floats:

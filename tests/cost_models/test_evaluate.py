@@ -49,6 +49,7 @@ def table(models: int = 3, targets: int = 2, failed: int = 0) -> Table:
         latency=np.where(measured, latency, np.nan),
         measured=measured,
         default=np.arange(count) % SETTINGS == 0,
+        parent=np.where(np.arange(count) % SETTINGS, pool * SETTINGS, -1),
         bound=np.full(count, 1e-3),
         pool=pool,
         groups={

@@ -362,7 +362,6 @@ class Knobs:
             needs=tuple((far, LOADS_OVER_KERNELS) for far in (FAR, 64, 8)),
             opens=(FAR,),
             unseen=True,
-            alone=False,
         )
     )
     tiling: str = knob(
@@ -372,7 +371,6 @@ class Knobs:
             choices=("cost",),
             published="the largest tiles that fit",
             word="largest",
-            alone=False,  # statistics of kernels count their tiles
         )
     )
     launches: str = knob(
@@ -383,7 +381,6 @@ class Knobs:
             choices=("shared",),
             published="one for each kernel",
             word="own",
-            alone=False,
         )
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})

@@ -150,9 +150,6 @@ class Knob(abc.ABC):
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
             was made leave them out.
-        alone: Whether a kernel by itself shows what the knob does; else its neighbours decide, or
-            its statistics tell already, and no model that is to serve other schedules may learn
-            from it.
     """
 
     stage: Stage
@@ -167,7 +164,6 @@ class Knob(abc.ABC):
     needs: tuple[tuple[Value, Need], ...] = ()
     searched: bool = True
     opens: tuple[Value, ...] = ()
-    alone: bool = True
 
     @abc.abstractmethod
     def check(self, value: object, at: Location, prefix: str = "") -> None:
