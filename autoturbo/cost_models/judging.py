@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired
 import numpy as np
 
 from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.training import GROWN, TREES
 from autoturbo.errors import UsageError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 KINDS: Final = ("model", "target")
 """What is held out whole."""
 
-MOST_KERNELS: Final = 60_000
+MOST_KERNELS: Final = 200_000
 """Kernels of a training set in a comparison; more change the third digit."""
 
 NEIGHBOURS: Final = 8_000
 """Kernels among which the nearest one is sought."""
-
-TREES: Final = 150
 
 BEST: Final = 5
 """Of the settings near the best, whose recall is told; a pool that has no more than twice as many
@@ -367,7 +366,7 @@ def _kernels(objective: str, **more: Any) -> Method:
         asked, log_factors = ~learn[table.owner], np.zeros(len(table.rows))
         trees = Booster.of(
             table.rows[chosen], labels, table.weights[chosen],
-            objective=objective, trees=TREES, **more,
+            objective=objective, trees=TREES, **GROWN, **more,
         )  # fmt: skip
         log_factors[asked] = trees.predict(table.rows[asked])
         return table.total(table.base * np.exp(log_factors))

@@ -19,7 +19,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.contract import plugged
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
 from autoturbo.cost_models.judging import Judged
-from autoturbo.cost_models.training import Table
+from autoturbo.cost_models.training import GROWN, TREES, Table
 from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
@@ -28,9 +28,6 @@ from autoturbo.registry import COST_MODELS
 from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.knobs import current_name
 from autoturbo.schema import Natural, TypedDict
-
-TREES: Final = 150
-"""Trees of a pretrained model; more change the third digit of its accuracy."""
 
 CORRECTIONS: Final = 40
 """Trees that are added to those of another model. They are small and regularised: a first network
@@ -177,7 +174,7 @@ def train(
     labels = np.log(table.times[known] / table.base[known])
     rows, weights = table.rows[known], weights / weights.mean()
     if start is None:
-        booster, trees = Booster.of(rows, labels, weights, trees=TREES), TREES
+        booster, trees = Booster.of(rows, labels, weights, trees=TREES, **GROWN), TREES
     else:
         trees = int(start.card["trees"]) + CORRECTIONS
         before = start.factors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,13 @@ from autoturbo.datasets.measurements.sampling import NEAR
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.statistics import ASSUMED_NOISE
+
+TREES: Final = 200
+"""Trees of a model of kernels; more change the third digit of its accuracy."""
+
+GROWN: Final[Mapping[str, Any]] = {"max_depth": 7, "eta": 0.12, "colsample_bynode": 0.3}
+"""How they grow, in XGBoost's words: deep, since what a knob does depends on many ratios, and each
+split from a third of the columns, since many say nearly the same."""
 
 _GOOD: Final = 3
 """Power of how good a candidate is, by which it weighs. With 1 trees tell less near the best, with
