@@ -40,6 +40,7 @@ _WHAT = {
     "channel": "channels of every output",
     "either": "rows or channels of every output, whichever looks faster",
     "pipeline": "sub-graphs, in a pipeline",
+    "branches": "sub-graphs that run side by side",
 }
 
 _REFERENCE = "TVM-like (not TVM's own kernels)"

@@ -1,9 +1,13 @@
-"""The part of a chip that a schedule uses: fewer cores, less of its buffers.
+"""The part of a chip that a schedule uses: fewer cores, less of its buffers, or groups of cores.
 
 More hardware is not always faster by the published rules: a core more is a reader more of shared
 memory, and tiles grow with the buffers until nothing is left to overlap. A schedule that uses a
 part of the chip is planned as for a smaller chip, and is the very schedule that the smaller chip
 gets: whatever a chip has more, it can do what the smaller one does.
+
+Groups of cores work side by side as clusters of their own, each with its share of what a cluster's
+cores have in common: a layer that cannot use all cores leaves the others to another sample, or to a
+branch beside it.
 """
 
 from __future__ import annotations
@@ -30,12 +34,14 @@ class ChipPart(NamedTuple):
         used_lb_kib: Of each core's local buffer.
         used_weight_kib: Of each core's weight buffer.
         used_gb_kib: Of the global buffer; 0 for the way past it.
+        core_groups: Into which the cores of each cluster are divided.
     """
 
     used_cores: Value = AUTO
     used_lb_kib: Value = AUTO
     used_weight_kib: Value = AUTO
     used_gb_kib: Value = AUTO
+    core_groups: Value = AUTO
 
     @staticmethod
     def of(knobs: Knobs) -> ChipPart:
@@ -75,7 +81,7 @@ def used_target(chip: Target, part: ChipPart) -> Target:
         if asked != AUTO and asked > most:
             message = f"{asked} is more than the target has: {field} is {most:.12g}"
             raise KnobsError(message, Location(field=name))
-    cores, lb_kib, weight_kib, gb_kib = part
+    cores, lb_kib, weight_kib, gb_kib, groups = part
     lb, gb, ranges = chip.lb, chip.gb, chip.ranges
     if lb_kib != AUTO:
         lb = dataclasses.replace(lb, capacity=int(lb_kib) * KIB)
@@ -90,7 +96,32 @@ def used_target(chip: Target, part: ChipPart) -> Target:
     elif gb_kib != AUTO:
         gb = dataclasses.replace(gb, capacity=int(gb_kib) * KIB)
     used = chip.cores if cores == AUTO else int(cores)
-    return dataclasses.replace(chip, cores=used, lb=lb, gb=gb, ranges=ranges)
+    made = dataclasses.replace(chip, cores=used, lb=lb, gb=gb, ranges=ranges)
+    return in_groups(made, 1 if groups == AUTO else int(groups))
+
+
+def in_groups(chip: Target, groups: int) -> Target:
+    """Return the chip whose clusters are groups of the cores of a chip's clusters.
+
+    Each has its share of the cluster's global buffer, its DMA, and its part of the memory.
+
+    Raises:
+        KnobsError: They do not divide the cores.
+    """
+    if groups == 1:
+        return chip
+    if chip.cores % groups:
+        message = f"{groups} groups do not divide the {chip.cores} cores of a cluster"
+        raise KnobsError(message, Location(field="core_groups"))
+    gb, dma, ddr = chip.gb, chip.dma, chip.ddr
+    return dataclasses.replace(
+        chip, clusters=chip.clusters * groups, cores=chip.cores // groups,
+        gb=dataclasses.replace(
+            gb, capacity=gb.capacity // groups, bandwidth=gb.bandwidth / groups
+        ),
+        dma=dataclasses.replace(dma, bandwidth=dma.bandwidth / groups),
+        ddr=dataclasses.replace(ddr, capacity=ddr.capacity // groups),
+    )  # fmt: skip
 
 
 def seen_by(chip: Target, working: int) -> Target:
@@ -107,9 +138,13 @@ def seen_by(chip: Target, working: int) -> Target:
 def held(part: ChipPart, chip: Target) -> ChipPart:
     """Return as much of a part as a chip has: all of it where that is not so much."""
     extents = extents_of(chip)
-    kept = {n: v for n, v in part._asdict().items() if v != AUTO and v < extents[n][1]}
+    asked = {name: getattr(part, name) for name in extents}
+    kept = {n: v for n, v in asked.items() if v != AUTO and v < extents[n][1]}
     if kept.get("used_gb_kib") == 0 and not chip.dma.bypasses_gb:
         del kept["used_gb_kib"]
+    cores, groups = int(kept.get("used_cores", chip.cores)), part.core_groups
+    if groups != AUTO and cores % int(groups) == 0:
+        kept["core_groups"] = groups
     return ChipPart(**kept)
 
 

@@ -30,7 +30,7 @@ from autoturbo.schedule.codegen.work import (
 BATCH = "batch"
 """Clusters divide samples: as published."""
 
-SPLITS = (BATCH, "spatial", "channel", "pipeline", "either")
+SPLITS = (BATCH, "spatial", "channel", "pipeline", "either", "branches")
 """Division among clusters: samples, rows or channels of every output, sub-graphs."""
 
 

@@ -32,6 +32,7 @@ from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_context
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
@@ -186,8 +187,8 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
     with located(Path(place)):
         document = read_document(text, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA, graph, target)
         model_scheduler = ModelScheduler(graph, target, document["dtype"])
-        share = _share(model_scheduler, document["share"])
         knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
+        share = _share(model_scheduler, document["share"], ChipPart.of(knobs))
         context = _problem(model_scheduler, share, knobs, document["layers"])
         subgraphs = _subgraphs(context, document["subgraphs"])
         instances = make_instances(PartBook(context), subgraphs)
@@ -312,9 +313,9 @@ def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
     return bool(buffers == stored)
 
 
-def _share(model_scheduler: ModelScheduler, values: Mapping[str, Any]) -> Share:
+def _share(model_scheduler: ModelScheduler, values: Mapping[str, Any], part: ChipPart) -> Share:
     share = Share(**values)
-    whole, batch = model_scheduler.share(split=share.split), share.split == BATCH
+    whole, batch = model_scheduler.share(split=share.split, part=part), share.split == BATCH
     fewer = not batch and 1 <= share.clusters <= whole.clusters
     fits = share.samples == whole.samples and (share.clusters == whole.clusters or fewer)
     each = "each" if batch else "in all, or fewer clusters"

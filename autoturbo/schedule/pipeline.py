@@ -232,11 +232,12 @@ class ModelScheduler:
         Raises:
             KnobsError: The chip has no such part.
         """
-        chip = seen_by(self.target, self._working(split))
-        alike = 1 if self._jointly(split) else self._working(split)
-        place = batches, order, part, chip.clusters, alike
+        whole = used_target(self.target, part)
+        working = self._working(split, whole.clusters)
+        target = seen_by(whole, working)
+        alike = 1 if self._jointly(split, whole.clusters) else working
+        place = batches, order, part, target.clusters, alike
         if place not in self.contexts:
-            target = used_target(chip, part)
             known = (c.graph for at, c in self.contexts.items() if at[:2] == (batches, order))
             graph = next(known, None) or rebatch(self.model, batches, self.trace)
             layers = layers_of(graph, self._places(order))
@@ -267,8 +268,8 @@ class ModelScheduler:
             books[context] = PartBook(context)
         return books[context]
 
-    def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
-        """Return how the clusters divide the work.
+    def share(self, batches: int | str = AUTO, split: str = AUTO, part: ChipPart = WHOLE) -> Share:
+        """Return how the clusters of a part of the chip divide the work.
 
         A model whose samples cannot be told apart runs whole on one cluster, or on all of them if
         they divide something else than samples. A single cluster has nothing to divide.
@@ -276,8 +277,9 @@ class ModelScheduler:
         Raises:
             KnobsError: More samples at once than a cluster, or the batch, has.
         """
-        batch, clusters = self.model.batch, self._working(split)
-        jointly = self._jointly(split)
+        chip_clusters = used_target(self.target, part).clusters
+        batch, clusters = self.model.batch, self._working(split, chip_clusters)
+        jointly = self._jointly(split, chip_clusters)
         samples = batch if jointly else -(-batch // clusters)
         at_once = samples if batches == AUTO or self.trace.obstacle else int(batches)
         if at_once > samples:
@@ -286,18 +288,27 @@ class ModelScheduler:
             raise KnobsError(message, Location(field="batches_per_cluster"))
         return Share(clusters, samples, at_once, split if jointly else BATCH)
 
-    def _jointly(self, split: str) -> bool:
-        """Return whether all clusters work on the same samples."""
-        return split not in (AUTO, BATCH) and self.target.clusters > 1
+    def share_of(self, knobs: Knobs) -> Share:
+        """Return how the clusters divide the work as a candidate has it.
 
-    def _working(self, split: str) -> int:
+        Raises:
+            KnobsError: More samples at once than a cluster has, or the chip has no such part.
+        """
+        part = ChipPart.of(knobs)
+        return self.share(knobs.batches_per_cluster, knobs.cluster_partitioning, part)
+
+    def _jointly(self, split: str, clusters: int) -> bool:
+        """Return whether all clusters work on the same samples."""
+        return split not in (AUTO, BATCH) and clusters > 1
+
+    def _working(self, split: str, clusters: int) -> int:
         """Return the clusters that work if they divide a dimension; joint ones count as all."""
-        if self._jointly(split):
-            return self.target.clusters
+        if self._jointly(split, clusters):
+            return clusters
         if self.trace.obstacle:
             return 1
         batch = self.model.batch
-        samples = -(-batch // min(self.target.clusters, batch))  # five on four clusters: 2, 2, 1
+        samples = -(-batch // min(clusters, batch))  # five on four clusters: 2, 2, 1
         return -(-batch // samples)
 
     def batch_choices(self) -> tuple[int, ...]:
@@ -316,7 +327,7 @@ def plan(model_scheduler: ModelScheduler, knobs: Knobs) -> Plan:
     """
     cache, share = (
         model_scheduler.cache,
-        model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
+        model_scheduler.share_of(knobs),
     )
     context = model_scheduler.context_for(share.batches, knobs)
     # a split of its own that is impossible is refused where an override, whatever it says, names

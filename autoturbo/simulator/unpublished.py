@@ -14,7 +14,7 @@ from typing import Any
 
 from autoturbo.hardware.target import Target, timed_with
 from autoturbo.registry import SIMULATOR
-from autoturbo.schedule.chip_part import seen_by
+from autoturbo.schedule.chip_part import ChipPart, seen_by, used_target
 from autoturbo.schedule.context import BATCH
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.measurement import LatencyRange
@@ -52,10 +52,10 @@ def latency_range(schedule: Schedule, latency: float) -> LatencyRange | None:
 def timed_again(schedule: Schedule, values: Mapping[str, Any]) -> float:
     """Return the seconds of a schedule's programs with other values of some fields."""
     context = schedule.context
-    target, chip = (_changed(own, values) for own in (context.target, context.chip))
-    working = schedule.share.clusters if schedule.share.split == BATCH else chip.clusters
-    seen = seen_by(dataclasses.replace(target, clusters=chip.clusters), working)
-    timed = dataclasses.replace(context, target=seen, chip=chip)
+    chip = _changed(context.chip, values)
+    whole = used_target(chip, ChipPart.of(schedule.knobs))
+    working = schedule.share.clusters if schedule.share.split == BATCH else whole.clusters
+    timed = dataclasses.replace(context, target=seen_by(whole, working), chip=chip)
     return simulate(dataclasses.replace(schedule, context=timed)).latency
 
 

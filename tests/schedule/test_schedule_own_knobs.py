@@ -236,7 +236,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
     model_scheduler = ModelScheduler(*NETWORKS[network], "float16")
     schedule = build_schedule(model_scheduler, knobs)
     return {
-        Stage.SHARE: model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
+        Stage.SHARE: model_scheduler.share_of(knobs),
         Stage.PARTITION: (
             schedule.share,
             schedule.instances.subgraphs,

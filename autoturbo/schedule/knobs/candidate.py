@@ -289,12 +289,14 @@ class Knobs:
         Words(
             stage=Stage.SHARE,
             help="what the clusters share out: samples, rows, channels, of each output either of "
-            "these, or sub-graphs in a pipeline",
+            "these, sub-graphs in a pipeline, or sub-graphs that can run side by side",
             choices=("spatial", "channel", "pipeline", "either"),
+            untried=("branches",),  # a start has it where it gains
             published="samples",
             word="batch",
             needs=tuple(
-                (way, SEVERAL_CLUSTERS) for way in ("spatial", "channel", "pipeline", "either")
+                (way, SEVERAL_CLUSTERS)
+                for way in ("spatial", "channel", "pipeline", "either", "branches")
             ),
         )
     )
@@ -348,6 +350,16 @@ class Knobs:
             help="KiB of each cluster's global buffer that are used; 0 takes the way past it",
             published="all of it",
             low=0,
+        )
+    )
+    core_groups: int | str = knob(
+        Numbers(
+            stage=Stage.SHARE,
+            help="groups into which the cores of each cluster are divided; each works as a cluster "
+            "of its own",
+            published="1",
+            published_number=1,
+            low=1,
         )
     )
     fetch_ahead: int | str = knob(

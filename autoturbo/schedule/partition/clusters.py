@@ -3,7 +3,8 @@
 As published, clusters share out samples and work alike. Here they work on the same samples: each on
 a part of every sub-graph's output (``"spatial"``, ``"channel"``, ``"either"``: of each sub-graph
 the one that looks faster), or each on some sub-graphs of its
-own (``"pipeline"``). What one cluster makes for another has a copy in DDR, which all of them reach.
+own: one run of them after another (``"pipeline"``), or what can run side by side (``"branches"``).
+What one cluster makes for another has a copy in DDR, which all of them reach.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, sink, split_axes
-from autoturbo.schedule.place.instances import InstanceGraph, middle_part_work, operator_work
+from autoturbo.schedule.place.instances import (
+    InstanceGraph,
+    external_inputs,
+    middle_part_work,
+    operator_work,
+)
 
-PIPELINE = "pipeline"
+PIPELINE, BRANCHES = "pipeline", "branches"
 
 EITHER = "either"
 
@@ -68,8 +74,11 @@ def group_for(context: SchedulingContext, rules: GroupRules, split: str) -> tupl
 
     A part of an output needs all the results of several layers before it, and a sub-graph is never
     on two stages: a sub-graph that was merged for one cluster may be too large for several. It is
-    then split after the layer nearest to half of its work, until none is too large.
+    then split after the layer nearest to half of its work, until none is too large. Where branches
+    run side by side, only layers in a row are merged.
     """
+    if split == BRANCHES:
+        return group(context, dataclasses.replace(rules, merge_order="straight"))
     while True:
         subgraphs = group(context, rules)
         if split == BATCH:
@@ -110,9 +119,19 @@ def shared_seconds(context: SchedulingContext, layers: tuple[int, ...], kind: st
     One kernel with all its inputs in DDR. It is rough on purpose: it only decides which layers are
     kept apart before anything is placed.
     """
-    target, axis = context.target, cluster_axis(context, layers, kind)
-    split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
-    part = middle_part_work(context, layers, split)
+    axis = cluster_axis(context, layers, kind)
+    split = Split(axis, context.target.clusters if axis >= 0 else 1, 0, 0, 0)
+    return _roofline_seconds(context, layers, split)
+
+
+@remembered(1 << 16)
+def whole_seconds(context: SchedulingContext, layers: tuple[int, ...]) -> float:
+    """Return the roofline time of a sub-graph on one cluster, in seconds; cached."""
+    return _roofline_seconds(context, layers, Split(-1, 1, 0, 0, 0))
+
+
+def _roofline_seconds(context: SchedulingContext, layers: tuple[int, ...], split: Split) -> float:
+    target, part = context.target, middle_part_work(context, layers, split)
     work = max(target.peak_seconds(context.dtype, part.macs, part.vector_ops, part.special_ops))
     moved = part.weight_bytes + part.input_bytes + part.output_bytes
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
@@ -172,8 +191,8 @@ def homes_of(
 
     A sub-graph that is split for clusters is on all of them, another on the first. In a pipeline
     clusters have contiguous runs of sub-graphs, the longest as short as possible, and the fewest
-    runs that reach it: each run more hands tensors over through DDR. There are also none where a
-    single cluster would have it all.
+    runs that reach it: each run more hands tensors over through DDR. Of branches each sub-graph is
+    where it ends first. There are also none where a single cluster would have it all.
     """
     if split == BATCH:
         return ()
@@ -182,10 +201,51 @@ def homes_of(
         seconds = layer_seconds(context)
         work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
         homes = tuple((stage, 1) for stage in _runs(work, clusters))
+    elif split == BRANCHES:
+        homes = tuple((cluster, 1) for cluster in _earliest(context, subgraphs))
     else:
         cut = (cluster_axis(context, s.layers, split) >= 0 for s in subgraphs)
         homes = tuple((0, clusters if own else 1) for own in cut)
     return homes if clusters_at_work(homes) > 1 else ()
+
+
+def _earliest(context: SchedulingContext, subgraphs: Sequence[SubGraph]) -> list[int]:
+    """Return the cluster on which each sub-graph ends first, by a list schedule in their order.
+
+    What another cluster makes comes through DDR, after a barrier. Of equal clusters a sub-graph is
+    on the one that has ended last, so that what follows it need not wait.
+    """
+    target, owner = context.target, dict[int, int]()
+    free, ends, found = [0.0] * target.clusters, list[float](), list[int]()
+    for number, subgraph in enumerate(subgraphs):
+        inputs = external_inputs(context, subgraph.layers)
+        makers = {owner[context.producer[t]]: _bytes(context, t) for t in inputs
+                  if context.producer[t] >= 0}  # fmt: skip
+        begins = [
+            max(
+                [free[cluster]] + [
+                    ends[maker] + (found[maker] != cluster) * _handed_over_seconds(context, size)
+                    for maker, size in makers.items()
+                ]
+            )
+            for cluster in range(target.clusters)
+        ]  # fmt: skip
+        best = min(range(target.clusters), key=lambda cluster: (begins[cluster], -free[cluster]))
+        free[best] = begins[best] + whole_seconds(context, subgraph.layers)
+        ends.append(free[best])
+        found.append(best)
+        owner |= dict.fromkeys(subgraph.layers, number)
+    return found
+
+
+def _bytes(context: SchedulingContext, tensor: int) -> int:
+    return context.graph.tensors[tensor].elements * int(context.arrays.element[tensor])
+
+
+def _handed_over_seconds(context: SchedulingContext, size: int) -> float:
+    """Return the seconds until another cluster has a tensor: written to DDR and read again."""
+    target = context.target
+    return target.overheads.barrier + 2 * size / target.ddr_bandwidth_per_cluster
 
 
 def clusters_at_work(homes: Sequence[Home]) -> int:

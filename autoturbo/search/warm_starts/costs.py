@@ -329,8 +329,7 @@ class Costs:
     _full_rate: dict[Layers, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = self.knobs
-        self.share = self.model_scheduler.share(own.batches_per_cluster, own.cluster_partitioning)
+        self.share = self.model_scheduler.share_of(self.knobs)
         self.context: SchedulingContext = self.model_scheduler.context_for(
             self.share.batches, self.knobs
         )

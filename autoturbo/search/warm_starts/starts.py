@@ -28,7 +28,7 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.registry import trial_name
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
-from autoturbo.schedule.partition.clusters import EITHER, narrow_places
+from autoturbo.schedule.partition.clusters import BRANCHES, EITHER, narrow_places
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, build_schedule, plan
@@ -86,6 +86,7 @@ ALIKE = "the heuristic with neighbours cut alike"
 SUITED = "the heuristic with samples and splits that suit each other"
 DIVIDED = "the heuristic with outputs that clusters divide"
 HOME = "the heuristic with parts that fit the global buffer"
+BESIDE = "the heuristic with branches side by side"
 """Origins of a beginning."""
 
 
@@ -169,6 +170,7 @@ def _placed(
     allow.
     """
     part = fitted_part(evaluator) if fit else WHOLE
+    part = _groups_that_gain(evaluator) if fit and part == WHOLE else part
     if part == WHOLE:
         return part, placed_starts(evaluator, starts, progress=progress)
     small, on = is_small(evaluator.model_scheduler), dict[ChipPart, Evaluator]()
@@ -181,6 +183,22 @@ def _placed(
         seconds[one] = min(_simulated(on[one], knobs) for knobs in tried)
     kept = part if seconds[WHOLE] > seconds[part] * (1.0 + FITTING.gain_of(part)) else WHOLE
     return kept, begun[kept] if small else placed_starts(on[kept], starts, progress=progress)
+
+
+def _groups_that_gain(evaluator: Evaluator) -> ChipPart:
+    """Return the groups of cores with which branches side by side take clearly less time.
+
+    What takes all cores well gains nothing by groups; only models with branches are looked at.
+    """
+    best, target = WHOLE, evaluator.model_scheduler.target
+    least = _simulated(evaluator, _with_policies(evaluator)) * (1.0 - FITTING.clear_gain)
+    for groups in (2, 4):
+        part = ChipPart(core_groups=groups)
+        if target.cores % groups == 0:
+            on = _on_part(evaluator, part)
+            seconds = min((_simulated(on, knobs) for knobs in _side_by_side(on)), default=math.inf)
+            best, least = (part, seconds) if seconds < least else (best, least)
+    return best
 
 
 def _simulated(evaluator: Evaluator, knobs: Knobs) -> float:
@@ -322,7 +340,8 @@ _KERNELS = tuple(
 
 
 _CLEARLY = 0.995
-"""Most of its seconds that a start has left with tiles by cost, where it begins with them."""
+"""Most of its seconds that a start has left with a policy that its costs leave out, where it begins
+with that."""
 
 _WAY_S, _COVER_S = 1.1e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
@@ -415,23 +434,26 @@ def placed_starts(
         least = min((_simulated(evaluator, one) for one in found), default=math.inf)
         if _simulated(evaluator, home) <= starts.slack * least:
             found[home] = HOME
+    found |= dict.fromkeys(_side_by_side(evaluator), BESIDE)
     origins = dict[Knobs, str]()
     for one, origin in found.items():
-        origins.setdefault(_with_cheaper_tiles(evaluator, one), origin)
+        origins.setdefault(_with_what_gains(evaluator, one), origin)
     seconds = {one: _simulated(evaluator, one) for one in origins}
     apart = {each: one for one, each in reversed(seconds.items()) if math.isfinite(each)}
     fastest = [apart[each] for each in sorted(apart)[: starts.most]]  # equal ones are one schedule
     return tuple(WarmStart(one, origins[one]) for one in fastest)
 
 
-def _with_cheaper_tiles(evaluator: Evaluator, knobs: Knobs) -> Knobs:
-    """Return a start, with tiles chosen by cost where it is clearly faster.
+def _with_what_gains(evaluator: Evaluator, knobs: Knobs) -> Knobs:
+    """Return a start, with tiles chosen by cost, and launches shared, where that is clearly faster.
 
-    Where tiles hardly matter, the search goes from the start as its costs were.
+    Where they hardly matter, the search goes from the start as its costs were.
     """
-    by_cost = dataclasses.replace(knobs, tiling="cost")
-    gains = _simulated(evaluator, by_cost) < _CLEARLY * _simulated(evaluator, knobs)
-    return by_cost if gains else knobs
+    for name, value in (("tiling", "cost"), ("launches", "shared")):
+        other = dataclasses.replace(knobs, **dict[str, Any]({name: value}))
+        if _simulated(evaluator, other) < _CLEARLY * _simulated(evaluator, knobs):
+            knobs = other
+    return knobs
 
 
 def _with_policies(evaluator: Evaluator, part_memory: str = AUTO) -> Knobs:
@@ -454,6 +476,15 @@ def _with_policies(evaluator: Evaluator, part_memory: str = AUTO) -> Knobs:
     ]
     best = min(tried, key=lambda knobs: _simulated(evaluator, knobs))
     return _running_ahead(evaluator, best)
+
+
+def _side_by_side(evaluator: Evaluator) -> list[Knobs]:
+    """Return the heuristic with each sub-graph where it ends first, if several clusters work."""
+    target = evaluator.model_scheduler.target
+    beside = fitting(Knobs(cluster_partitioning=BRANCHES, fetch_ahead=FAR), target)
+    if target.clusters == 1 or not plan(evaluator.model_scheduler, beside).homes:
+        return []
+    return [_running_ahead(evaluator, beside)]
 
 
 def _as_cuts(evaluator: Evaluator, knobs: Knobs) -> Knobs:

@@ -307,7 +307,7 @@ def with_possible_splits(
     Raises:
         KnobsError: It names a layer or a number of samples that the model has not.
     """
-    share = model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning)
+    share = model_scheduler.share_of(knobs)
     context = model_scheduler.context_for(share.batches, knobs)
     subgraphs = group_for(context, GroupRules.of(knobs), share.split)
     scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
