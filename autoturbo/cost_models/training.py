@@ -27,10 +27,6 @@ GROWN: Final[Mapping[str, Any]] = {"max_depth": 7, "eta": 0.12, "colsample_bynod
 """How they grow, in XGBoost's words: deep, since what a knob does depends on many ratios, and each
 split from a third of the columns, since many say nearly the same."""
 
-_GOOD: Final = 3
-"""Power of how good a candidate is, by which it weighs. With 1 trees tell less near the best, with
-4 less elsewhere."""
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -99,12 +95,13 @@ class Table:
     def weights(self) -> Floats:
         """Return the training weights of kernels, ``(kernels,)``; 0 where the candidate failed.
 
-        A candidate weighs as the cube of the best latency in the pool over its own, for samples are
-        mostly bad and searches ask about good ones; a kernel as the root of its share of that.
+        A candidate weighs as the best latency in the pool over its own, for samples are mostly bad
+        and searches ask about good ones; a kernel as the root of its share of that. With the cube
+        of it trees tell no more near the best, and less elsewhere.
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
-        good = np.where(self.measured, (best[self.pool] / self.latency) ** _GOOD, 0)
+        good = np.where(self.measured, best[self.pool] / self.latency, 0)
         spent = self.launches * np.nan_to_num(self.times)
         total = np.maximum(np.bincount(self.owner, spent, len(self.latency)), 1e-30)
         weights: Floats = good[self.owner] * np.sqrt(spent / total[self.owner])

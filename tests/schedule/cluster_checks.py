@@ -47,18 +47,20 @@ def check_clusters(schedule: Schedule) -> None:
 
 
 def _check_assignment(schedule: Schedule) -> None:
-    """A pipeline's stages are runs of sub-graphs; otherwise parts along one axis, in equal shares.
+    """A pipeline's stages are runs of sub-graphs, and branches have whole sub-graphs.
+
+    Otherwise clusters have parts along one axis, in equal shares.
 
     Along that axis no two clusters have a part of the same rows, or channels.
     """
     at: list[list[int]] = [[] for _ in schedule.instances.subgraphs]
     for instance, cluster in zip(instances_of(schedule.instances), schedule.cluster, strict=True):
         at[instance.subgraph].append(cluster)
-    if schedule.share.split == "pipeline":
+    if schedule.share.split in ("pipeline", "branches"):
         stages = [set(own) for own in at]
         assert all(len(own) == 1 for own in stages)
         flat = [own.pop() for own in stages]
-        assert flat == sorted(flat)
+        assert schedule.share.split == "branches" or flat == sorted(flat)
         return
     clusters = schedule.context.target.clusters
     for subgraph, own in zip(schedule.instances.subgraphs, at, strict=True):

@@ -15,12 +15,14 @@ from autoturbo.errors import KnobsError, ScheduleFileError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.hardware.parts import NO_GLOBAL_BUFFER
-from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
+from autoturbo.schedule.chip_part import WHOLE, ChipPart, carried, held, used_target
 from autoturbo.schedule.files import load_schedule, schedule_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
+from autoturbo.simulator.sequence import simulate
+from autoturbo.simulator.unpublished import timed_again
 from tests.schedule.schedule_samples import block, chain, networks, target
 
 KIB = 1024
@@ -41,6 +43,9 @@ PARTS = (
     ({"used_cores": 3, "used_lb_kib": 32}, {"cores": 3, "lb": 32 * KIB}),
 )
 """Knobs, and the chip that they leave."""
+
+
+SPLITS = ("auto", "either", "branches")
 
 
 def decisions(graph: Graph, on: Target, knobs: Knobs) -> tuple[dict[str, Any], float]:
@@ -69,6 +74,35 @@ def test_the_way_past_a_global_buffer_is_that_of_a_chip_without_one(graph: Graph
     assert decisions(graph, chip(), Knobs(used_gb_kib=0)) == decisions(graph, without, Knobs())
 
 
+@given(networks(), st.sampled_from((1, 2)), st.sampled_from((2, 4)), st.sampled_from(SPLITS))
+@settings(max_examples=25, deadline=None)
+def test_groups_of_cores_are_clusters(graph: Graph, clusters: int, groups: int, split: str) -> None:
+    """Each has its share of what the cores of a cluster have in common."""
+    of = chip(clusters=clusters)
+    apart = dataclasses.replace(
+        of, clusters=clusters * groups, cores=8 // groups,
+        gb=dataclasses.replace(
+            of.gb, capacity=of.gb.capacity // groups, bandwidth=of.gb.bandwidth / groups
+        ),
+        dma=dataclasses.replace(of.dma, bandwidth=of.dma.bandwidth / groups),
+        ddr=dataclasses.replace(of.ddr, capacity=of.ddr.capacity // groups),
+    )  # fmt: skip
+    own = Knobs(cluster_partitioning=split)
+    in_groups = dataclasses.replace(own, core_groups=groups)
+    assert decisions(graph, of, in_groups) == decisions(graph, apart, own)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_groups_of_cores_are_read_from_a_schedule_file(tmp_path: Path, split: str) -> None:
+    knobs = Knobs(used_cores=4, core_groups=2, cluster_partitioning=split)
+    schedule = build_schedule(ModelScheduler(block(), chip(), "float16"), knobs)
+    schedule.save(tmp_path / "schedule.json")
+    again = load_schedule(tmp_path / "schedule.json", schedule.model, chip())
+    assert again.text == schedule.text
+    assert again.context.target.clusters == 2
+    assert timed_again(again, {}) == simulate(schedule).latency
+
+
 def test_a_sub_graph_s_cores_are_of_those_that_are_used() -> None:
     own = SubGraphKnobs("conv1", cores=2)
     small = decisions(block(), chip(cores=4), Knobs(overrides=(own,)))
@@ -83,6 +117,7 @@ def test_a_sub_graph_s_cores_are_of_those_that_are_used() -> None:
         (Knobs(used_weight_kib=5), chip(), "lb.weight_capacity_kib is 4"),
         (Knobs(used_gb_kib=65), chip(), "gb.capacity_kib is 64"),
         (Knobs(used_gb_kib=1), chip(gb=0), "gb.capacity_kib is 0"),
+        (Knobs(core_groups=3), chip(), "3 groups do not divide the 8 cores of a cluster"),
         (Knobs(used_gb_kib=0), target(), "dma.bypasses_gb is false"),
     ],
 )  # fmt: skip
@@ -116,6 +151,12 @@ def test_all_of_a_chip_is_itself() -> None:
     assert used_target(chip(), WHOLE) is chip() or used_target(chip(), WHOLE) == chip()
     assert ChipPart.of(Knobs()) == WHOLE
     assert ChipPart(used_cores=2).on(Knobs(max_layers=2)) == Knobs(max_layers=2, used_cores=2)
+
+
+def test_another_chip_has_groups_that_divide_its_cores() -> None:
+    assert held(ChipPart(core_groups=4), chip(cores=12)) == ChipPart(core_groups=4)
+    assert held(ChipPart(core_groups=4), chip(cores=6)) == WHOLE
+    assert carried(ChipPart(core_groups=2), chip(), chip()) == ChipPart(core_groups=2)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])

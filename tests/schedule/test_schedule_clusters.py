@@ -46,7 +46,7 @@ from tests.schedule.schedule_samples import (
 from tests.schedule.steps import instances_of, names_of, steps_of
 from tests.schedule.test_schedule_properties import drawn
 
-SPLITS = ("spatial", "channel", "pipeline", "either")
+SPLITS = ("spatial", "channel", "pipeline", "either", "branches")
 EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

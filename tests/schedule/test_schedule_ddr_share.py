@@ -48,7 +48,7 @@ def test_clusters_that_work_have_all_of_the_memory(graph: Graph, clusters: int) 
         assert free.latency == fixed.latency
 
 
-@given(networks(), st.sampled_from(("pipeline", "spatial", "channel")))
+@given(networks(), st.sampled_from(("pipeline", "spatial", "channel", "branches")))
 @settings(max_examples=15, deadline=None)
 def test_clusters_that_work_together_share_as_if_all_worked(graph: Graph, split: str) -> None:
     chip = roomy(2)

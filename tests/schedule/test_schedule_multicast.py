@@ -36,7 +36,7 @@ def test_it_is_never_slower_and_moves_no_more(graph: Graph, clusters: int, ahead
         assert (once.latency, once.ddr_bytes) == (own.latency, own.ddr_bytes)
 
 
-@given(networks(), st.sampled_from(("pipeline", "spatial", "channel")))
+@given(networks(), st.sampled_from(("pipeline", "spatial", "channel", "branches")))
 @settings(max_examples=15, deadline=None)
 def test_clusters_that_divide_outputs_read_for_themselves(graph: Graph, split: str) -> None:
     own = measured(graph, roomy(2), cluster_partitioning=split)

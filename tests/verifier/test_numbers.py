@@ -297,7 +297,7 @@ def test_an_instance_that_runs_too_early_cannot_be_written_and_is_named(tmp_path
 
 # ----------------------------------------------------------------------------------------- random
 
-SPLITS = (None, "batch", "spatial", "channel", "pipeline", "either")
+SPLITS = (None, "batch", "spatial", "channel", "pipeline", "either", "branches")
 
 
 EXAMPLES = settings(

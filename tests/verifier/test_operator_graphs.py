@@ -30,7 +30,7 @@ from tests.schedule.schedule_samples import settings_of, target
 from tests.verifier.operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph
 from tests.verifier.verify_samples import SAMPLES, saved
 
-SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")
+SPLITS = ("auto", "batch", "spatial", "channel", "pipeline", "branches")
 
 DRAWS = 40
 """Random settings tried for those that fit."""
