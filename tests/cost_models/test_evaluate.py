@@ -191,6 +191,9 @@ def test_every_method_answers() -> None:
     assert found["squared"].mean.tau > found["alone"].mean.tau > found["macs"].mean.tau
     assert found["bound"].mean.pairwise == 0.5
     assert all(0 <= r.mean.top1 <= 1 for r in found.values())
+    said = json.loads(json.dumps([r.as_json() for r in found.values()], allow_nan=False))
+    without = {r["method"] for r in said if r["mean"]["error"] is None}
+    assert without == {"pairwise", "ndcg"}  # they rank and predict no seconds
 
 
 @pytest.mark.full
