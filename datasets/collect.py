@@ -2,7 +2,7 @@
 
 ::
 
-    python datasets/collect.py FOLDER            # about 3 minutes of one processor
+    python datasets/collect.py FOLDER            # about 25 minutes of one processor
     python datasets/collect.py FOLDER --jobs 8   # the same files, sooner
 
 Interrupted, it goes on where it was. Needs pyarrow: ``pip install ".[parquet]"``.

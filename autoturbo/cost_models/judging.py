@@ -111,12 +111,12 @@ class Scores(NamedTuple):
         return Scores(pairwise, tau, top1, top5, top10, error, bias)
 
     def as_json(self) -> ScoresJson:
-        """Return the figures with six digits."""
+        """Return the figures with six digits; no error of predictions that are no seconds."""
         figures = (round(value, 6) for value in self)
         pairwise, tau, top1, top5, top10, error, bias = figures
         return {
             "pairwise": pairwise, "tau": tau, "top1": top1, "top5": top5, "top10": top10,
-            "error": error, "bias": bias,
+            "error": None if np.isnan(error) else error, "bias": bias,
         }  # fmt: skip
 
     @staticmethod

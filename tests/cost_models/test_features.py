@@ -83,9 +83,8 @@ def test_rows_are_columns_side_by_side() -> None:
     knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
     own = override_rows(Knobs(), {1: SubGraphKnobs("a", factor=4)}, 3)
     rows = kernel_rows(np.ones((3, 2)), own, knobs, target)
-    alone, neighbours = own[:, :-2], own[:, -2:]  # what a kernel does not show comes apart
     figures = np.tile(knobs, (3, 1)), np.tile(target, (3, 1))
-    each = [alone, squash(np.ones((3, 2))), neighbours, *figures]
+    each = [own, squash(np.ones((3, 2))), *figures]
     assert rows.tolist() == np.concatenate(each, axis=1).tolist()
     assert rows.dtype == np.float32
 
@@ -96,8 +95,10 @@ def test_rows_of_the_evaluators_statistics_begin_with_the_portable_columns() -> 
     statistics = np.full((3, len(COLUMNS)), 2.0)
     rows = kernel_rows(statistics, own, knobs, target)
     assert len(set(PORTABLE)) == len(PORTABLE)
-    assert rows.shape == (3, len(PORTABLE) + len(COLUMNS) + 2 + len(knobs) + len(target))
+    assert rows.shape == (3, len(PORTABLE) + len(COLUMNS) + len(knobs) + len(target))
     assert (rows[:, : len(PORTABLE)] == portable_rows(statistics, own)).all()
+    knobs_of_sub_graphs = rows[:, len(PORTABLE) - len(OVERRIDE_NAMES) : len(PORTABLE)]
+    assert (knobs_of_sub_graphs == own).all()  # all of them, also those that neighbours decide on
 
 
 def test_rows_say_what_kernels_take_alone() -> None:

@@ -144,13 +144,16 @@ def test_every_row_names_the_versions(data: Measurements) -> None:
         assert data.settings[f"{name}_version"].tolist() == [version] * len(data)
 
 
-def test_the_default_comes_first_and_half_are_mutants(data: Measurements) -> None:
+def test_starts_come_first_and_half_of_the_others_are_mutants(data: Measurements) -> None:
     first = np.flatnonzero(data.settings["number"] == 0)
     assert first.tolist() == [0, 16, 32, 48]
     assert {data.settings["origin"][row] for row in first.tolist()} == {"default"}
-    assert set(data.settings["origin"]) == {"default", *TURNS}
+    assert {data.settings["origin"][row + 1] for row in first.tolist()} == {"start"}
+    assert set(data.settings["origin"][data.settings["number"] > 1]) == {*TURNS}
     mutants = data.settings["parent"] >= 0
     assert 24 <= mutants.sum() <= 40
+    near = np.isin(data.settings["origin"], ["near start", "near best"])
+    assert mutants.tolist() == near.tolist()
     assert (data.settings["parent"][mutants] < data.settings["number"][mutants]).all()
 
 
@@ -177,6 +180,7 @@ EARLIER = Path(__file__).parent / "earlier"
 def test_a_data_set_of_an_earlier_release_is_read() -> None:
     data, card = load_measurements(EARLIER), json.loads((EARLIER / "card.json").read_text())
     names = ("rows", "outcomes", "pairs", "origins", "latency_over_default", "repeats_left_out")
+    assert "near default" in data.settings["origin"]  # as that release called it
     made = dict(make_card(data))
     assert {name: made[name] for name in names} == {name: card[name] for name in names}
     for row in range(len(data)):

@@ -106,18 +106,25 @@ def make_card(data: Measurements) -> DataCard:
         "outcomes": _ranked(Counter(data.settings["outcome"].tolist())),
         "pairs": [_pair(data, pair) for pair in range(len(data.repeats))],
         "origins": {
-            origin.value: {
+            origin: {
                 "settings": int(rows.sum()),
                 "measured": int((rows & data.measured).sum()),
                 "latency_over_default": _quantiles(data.relative[rows]),
             }
-            for origin in Origin
-            for rows in [data.settings["origin"] == origin.value]
+            for origin in _origins(data)
+            for rows in [data.settings["origin"] == origin]
         },
         "latency_over_default": _quantiles(data.relative),
         "kernel_sums": _sums(data),
         "knobs": _coverage(data),
     }  # fmt: skip
+
+
+def _origins(data: Measurements) -> list[str]:
+    """Return origins of settings, those of earlier releases last."""
+    known = [origin.value for origin in Origin]
+    there = dict.fromkeys(data.settings["origin"].tolist())
+    return [origin for origin in dict.fromkeys([*known, *there]) if origin in there]
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:
@@ -190,9 +197,10 @@ README: Final = """\
 {all} shards. {maker} ({versions}; data set schema
 {schema}) from seed {seed}; licence {license}.
 {command}
-Half of each sample is drawn at random, the other half are mutants of the default
-schedule and of the best that the sample had seen by then. Settings whose schedules
-measure the same are one; {repeats_left_out} were left out for that.
+Each sample begins with what a search begins with. Half of the others are drawn at
+random, the other half are mutants of those first ones and of the best that the sample
+had seen by then. Settings whose schedules measure the same are one;
+{repeats_left_out} were left out for that.
 
 ## Outcomes
 
