@@ -169,19 +169,21 @@ def _placed(
     the best of all starts: rules that suffer from large buffers say little about what else these
     allow.
     """
-    part = fitted_part(evaluator) if fit else WHOLE
-    part = _groups_that_gain(evaluator) if fit and part == WHOLE else part
-    if part == WHOLE:
-        return part, placed_starts(evaluator, starts, progress=progress)
+    found = (fitted_part(evaluator), _groups_that_gain(evaluator)) if fit else ()
+    parts = list(dict.fromkeys((WHOLE, *found)))
+    if len(parts) == 1:
+        return WHOLE, placed_starts(evaluator, starts, progress=progress)
     small, on = is_small(evaluator.model_scheduler), dict[ChipPart, Evaluator]()
     begun, seconds = dict[ChipPart, tuple[WarmStart, ...]](), dict[ChipPart, float]()
-    for one in (WHOLE, part):
+    for one in parts:
         on[one] = _on_part(evaluator, one)
         begun[one] = placed_starts(on[one], starts, progress=progress) if small else ()
         others = [start.knobs for start in begun[one]] if small else [_with_policies(on[one])]
+        others += [] if small else _side_by_side(on[one])
         tried = (on[one].heuristic(), *others)
-        seconds[one] = min(_simulated(on[one], knobs) for knobs in tried)
-    kept = part if seconds[WHOLE] > seconds[part] * (1.0 + FITTING.gain_of(part)) else WHOLE
+        least = min(_simulated(on[one], knobs) for knobs in tried)
+        seconds[one] = least * (1.0 if one == WHOLE else 1.0 + FITTING.gain_of(one))
+    kept = min(parts, key=seconds.__getitem__)  # the whole chip is the first
     return kept, begun[kept] if small else placed_starts(on[kept], starts, progress=progress)
 
 
