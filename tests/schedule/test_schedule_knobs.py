@@ -138,7 +138,7 @@ def test_names_and_order_of_the_fields_are_a_contract() -> None:
     fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
     assert fields == ["layer", *subgraph_knobs()]
     assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
-    assert list(model_knobs())[-9:-7] == ["weight_buffer_fraction", "layer_order"]
+    assert list(model_knobs())[-10:-8] == ["weight_buffer_fraction", "layer_order"]
     last = (*ChipPart._fields, "fetch_ahead", "tiling", "launches")
     assert tuple(model_knobs())[-len(last) :] == last
 

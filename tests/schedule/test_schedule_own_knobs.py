@@ -259,7 +259,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
 OF_MODEL: dict[str, tuple[Any, ...]] = {
     "batches_per_cluster": (1,), "dim": (1, 2), "factor": (2, 4), "inner_dim": (1, 2),
     "inner_factor": (2, 4), "cores": (1, 2), "core_parallel_dim": (0, 1), "used_cores": (1, 2),
-    "used_lb_kib": (1, 2), "used_weight_kib": (1,), "used_gb_kib": (1, 2),
+    "used_lb_kib": (1, 2), "used_weight_kib": (1,), "used_gb_kib": (1, 2), "core_groups": (2,),
 }  # fmt: skip
 """Values of knobs whose values depend on the model."""
 
