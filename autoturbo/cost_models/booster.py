@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +26,6 @@ TREES: Final = 80
 _WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
 gives the same trees; it passes over them four times, with every thread there is for the labels."""
-
-_NODES: Final = 1 << 7
-"""Nodes of a tree at most, by its depth."""
 
 _COMMON: Final[dict[str, Any]] = {
     "tree_method": "hist",
@@ -104,7 +103,7 @@ class Booster:
         return np.asarray(self.trees.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
 
     def leaves(self, rows: Rows) -> Any:
-        """Return the leaf of each tree that rows end in, sparse, ``(n, trees * nodes)``.
+        """Return the leaf of each tree that rows end in, sparse, ``(n, nodes of all trees)``.
 
         The product of two rows is the share of the trees in which they end in the same leaf.
 
@@ -119,10 +118,18 @@ class Booster:
         if count:
             matrix = xgboost.DMatrix(rows[:, : self.trees.num_features()], nthread=1)
             ends = self.trees.predict(matrix, pred_leaf=True).astype(np.int64).reshape(count, trees)
-        columns = ends + _NODES * np.arange(trees)
+        columns = ends + self._first_nodes[:-1]
         values = np.full(columns.size, trees**-0.5)
         where = (values, columns.ravel(), np.arange(0, columns.size + 1, trees))
-        return csr_array(where, shape=(count, _NODES * trees))
+        return csr_array(where, shape=(count, int(self._first_nodes[-1])))
+
+    @functools.cached_property
+    def _first_nodes(self) -> Ints:
+        """Return where the nodes of each tree begin among those of all, and how many there are."""
+        document = json.loads(bytes(self.trees.save_raw("json")))
+        grown = document["learner"]["gradient_booster"]["model"]["trees"]
+        nodes = [int(tree["tree_param"]["num_nodes"]) for tree in grown]
+        return np.cumsum([0, *nodes])
 
     def save(self, path: Path) -> str:
         """Write XGBoost's own format, UBJSON, or JSON where the name ends so; return a checksum."""

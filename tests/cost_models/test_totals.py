@@ -99,6 +99,19 @@ def test_alike_kernels_are_those_that_trees_do_not_tell_apart() -> None:
     assert (trees().leaves(seen) != trees().leaves(rows)).nnz == 0  # columns that they do not know
 
 
+@pytest.mark.parametrize("depth", [1, 6, 9])
+def test_leaves_of_trees_of_any_depth_are_told_apart(depth: int) -> None:
+    rows = np.random.default_rng(0).uniform(size=(2000, 3)).astype(np.float32)
+    deep = Booster.of(rows, rows.sum(axis=1) + np.sin(40 * rows[:, 0]), trees=5, max_depth=depth)
+    leaves = deep.leaves(rows)
+    assert leaves.indices.max() < leaves.shape[1]
+    assert (np.diff(leaves.indptr) == 5).all()
+    matrix = xgboost.DMatrix(rows)
+    ends = deep.trees.predict(matrix, pred_leaf=True).reshape(len(rows), 5)
+    alike = (ends[:50, None] == ends[None, :50]).mean(axis=2)
+    assert np.allclose((leaves[:50] @ leaves[:50].T).toarray(), alike)
+
+
 def test_trees_of_other_kernels_say_more_than_those_of_chance() -> None:
     world = World(5)
     learned = world.totals(12, 0.02)
