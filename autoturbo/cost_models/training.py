@@ -15,7 +15,6 @@ from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, override_rows, 
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.datasets.measurements.load import Measurements
-from autoturbo.datasets.measurements.sampling import NEAR
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.statistics import ASSUMED_NOISE
@@ -120,8 +119,7 @@ class Table:
 def _parents(data: Measurements) -> Ints:
     """Return the candidate that each is a neighbour of; -1 for those that are drawn at random."""
     number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
-    near = np.isin(data.settings["origin"].astype(str), NEAR)
-    found: Ints = np.where(near, np.arange(len(number)) - number + parent, -1)
+    found: Ints = np.where(parent >= 0, np.arange(len(number)) - number + parent, -1)
     return found
 
 

@@ -71,7 +71,7 @@ def table(models: int = 3, targets: int = 2, failed: int = 0) -> Table:
 
 def test_the_cost_model_finds_what_holds_for_all() -> None:
     for result in evaluate(table(), ["squared"], KINDS):
-        assert result.mean.pairwise > 0.95
+        assert result.mean.pairwise > 0.94  # a split sees a third of the columns
         assert result.mean.error < 0.05
         assert result.guesses.better > result.guesses.pools // 2
         assert list(result.groups) == (
@@ -89,7 +89,7 @@ def test_good_settings_weigh_more_and_failed_ones_nothing() -> None:
         best = own[some.latency[own].argmin()]
         assert worth[best] == pytest.approx(1)
         ratio = some.latency[own] / some.latency[best]
-        assert worth[own] == pytest.approx(ratio ** (-2 * 3))
+        assert worth[own] == pytest.approx(ratio**-2)
     kernels = some.owner == SETTINGS - 1
     share = some.times[kernels] / some.times[kernels].sum()
     assert some.weights[kernels] ** 2 == pytest.approx(share * worth[SETTINGS - 1])
@@ -297,11 +297,11 @@ def test_the_model_in_the_package_says_what_it_is() -> None:
     assert len(card["models"]) >= 10
     models, targets = (card["accuracy"][kind] for kind in KINDS)
     assert models["pairwise"] > 0.94
-    assert targets["pairwise"] > 0.92
+    assert targets["pairwise"] > 0.93
     assert models["near"]["rank"] > 0.69
     assert models["near"]["recall"] > 0.59
     assert targets["near"]["rank"] > 0.65
-    assert targets["near"]["recall"] > 0.56
+    assert targets["near"]["recall"] > 0.55
     assert [line.split()[2] for line in card["reproduce"]] == ["collect", "train"]
 
 
@@ -317,7 +317,7 @@ def test_the_models_in_the_package_are_small_and_no_pickles() -> None:
 def test_accuracy_is_told_by_what_was_held_out() -> None:
     found = accuracy(table(), "squared")
     assert list(found) == list(KINDS)
-    assert found["target"]["pairwise"] > 0.95
+    assert found["target"]["pairwise"] > 0.94
     assert found["model"]["first_guess"]["pools"] == 6
     assert set(found["target"]["near"]) == set(NearScores._fields)
 

@@ -60,9 +60,6 @@ class Origin(StrEnum):
 TURNS = (Origin.NEAR_START, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
 """Who is next, over and over, after the starts."""
 
-NEAR = (Origin.NEAR_START, Origin.NEAR_BEST)
-"""Those from where a search looks on."""
-
 
 class CandidateSource(Protocol):
     """A source of candidates: a search space of one model on one target."""
