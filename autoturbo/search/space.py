@@ -32,6 +32,7 @@ from autoturbo.schedule.knobs import (
     Knobs,
     SubGraphKnobs,
     Value,
+    Words,
     knob_names,
     model_knobs,
     subgraph_knobs,
@@ -300,6 +301,7 @@ class Space(Moves):
         given = tuple(s for s in starts if named.issuperset(own.layer for own in s.overrides))
         if not pins:  # what is pinned has no dimension
             blocks = tuple(_with_values_of(given, block) for block in blocks)
+            choices |= _words_of(given, choices)
         if others:
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
@@ -515,6 +517,20 @@ def _apart(
             overrides = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
             named.setdefault(cuts, dataclasses.replace(start, overrides=overrides))
     return tuple(named.values())
+
+
+def _words_of(
+    starts: Iterable[Knobs], choices: Mapping[str, tuple[Any, ...]]
+) -> dict[str, tuple[Any, ...]]:
+    """Return the choices of the model's knobs where starts choose words that no search tries."""
+    found = dict[str, tuple[Any, ...]]()
+    for name, decision in model_knobs().items():
+        words = decision.untried if isinstance(decision, Words) else ()
+        chosen = {getattr(start, name) for start in starts}
+        more = tuple(word for word in words if word in chosen)
+        if more:
+            found[name] = (*choices[name], *more)
+    return found
 
 
 def _with_values_of(starts: Iterable[Knobs], block: Block) -> Block:

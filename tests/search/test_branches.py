@@ -14,6 +14,7 @@ from autoturbo.schedule.chip_part import in_groups
 from autoturbo.search.warm_starts.starts import starting_point
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import seconds_of
+from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import Net
 
 PRESETS = ("stcp920", "ascend-910", "goya", "ipu-mk2")
@@ -65,3 +66,13 @@ def test_two_branches_take_little_longer_than_one_where_half_would_do(seed: int)
     on_half = started(branches(seed, 1), half(chip))
     assert math.isfinite(one)
     assert two <= max(1.3 * one, 1.05 * on_half)
+
+
+def test_a_search_goes_on_from_branches_side_by_side() -> None:
+    """Also on a part of the chip, here on one core of each cluster."""
+    chip = load_target("stcp920")
+    graph = branches(4, 2)
+    start = started(graph, chip)
+    found = tune(graph, chip, trials=8, database=None, verify=False, baselines=())
+    assert found.best.measurement.latency <= start
+    assert found.best.schedule.knobs.cluster_partitioning == "branches"

@@ -443,7 +443,9 @@ def placed_starts(
     seconds = {one: _simulated(evaluator, one) for one in origins}
     apart = {each: one for one, each in reversed(seconds.items()) if math.isfinite(each)}
     fastest = [apart[each] for each in sorted(apart)[: starts.most]]  # equal ones are one schedule
-    return tuple(WarmStart(one, origins[one]) for one in fastest)
+    # branches side by side are the best of all or lead nowhere: nothing else is cut as they are
+    kept = [one for one in fastest if one == fastest[0] or origins[one] != BESIDE]
+    return tuple(WarmStart(one, origins[one]) for one in kept)
 
 
 def _with_what_gains(evaluator: Evaluator, knobs: Knobs) -> Knobs:
