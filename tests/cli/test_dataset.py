@@ -140,7 +140,7 @@ def test_a_sample_draws_from_the_space_of_a_search() -> None:
     rng = np.random.default_rng(0)
     first, *others = map(draws.knobs, draws.starts)
     assert first.as_dict() == {}
-    assert {start.fetch_ahead for start in others} > {AUTO}  # some let loads run over kernels
+    assert any(start.fetch_ahead != AUTO for start in others)  # loads run over kernels
     points = [draws.random(rng, dense=dense) for dense in (False, True) for _ in range(20)]
     own = [len(draws.knobs(point).overrides) for point in points]
     assert sum(own[:20]) < sum(own[20:])
