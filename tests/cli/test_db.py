@@ -52,12 +52,12 @@ def overwrite(path: Path, page: int) -> None:
 def test_stats(here: Cli) -> None:
     ran = here("db", "stats")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.startswith("autoturbo.db: 1 run, 3 trials, 1 best schedule, 0 kernel times\n")
+    assert ran.out.startswith("autoturbo.db: 1 run, 9 trials, 1 best schedule, 0 kernel times\n")
     assert "runs: 1 done" in ran.out
     found = here("--json", "db", "stats").object
-    assert found["counts"] == {"runs": 1, "trials": 3, "best": 1, "kernels": 0}
+    assert found["counts"] == {"runs": 1, "trials": 9, "best": 1, "kernels": 0}
     assert found["bytes"] == (here.folder / "autoturbo.db").stat().st_size
-    assert [(p["model"], p["runs"], p["trials"]) for p in found["pairs"]] == [("tiny", 1, 3)]
+    assert [(p["model"], p["runs"], p["trials"]) for p in found["pairs"]] == [("tiny", 1, 9)]
 
 
 def test_stats_of_an_empty_database(cli: Cli) -> None:
@@ -68,7 +68,7 @@ def test_stats_of_an_empty_database(cli: Cli) -> None:
 
 def test_a_check_of_a_sound_database(here: Cli) -> None:
     ran = here("db", "check")
-    assert (ran.status, ran.out) == (0, "autoturbo.db: sound, 5 records read\n")
+    assert (ran.status, ran.out) == (0, "autoturbo.db: sound, 11 records read\n")
     assert here("--json", "db", "check").object["sound"] is True
 
 
@@ -136,7 +136,7 @@ def test_databases_and_exports_are_merged(here: Cli) -> None:
     ran = here("--db", "new.db", "db", "merge", "a.db", "a.jsonl", "a.parquet")
     assert ran.status == 0, ran.err
     assert ran.out.splitlines()[2].startswith(
-        "a.parquet: read 1 run, 3 trials, 1 best schedule, 0 kernel times; "
+        "a.parquet: read 1 run, 9 trials, 1 best schedule, 0 kernel times; "
         "of these new or better: 0 runs, "
     )
     assert here("--json", "--db", "new.db", "db", "list").object == listed
@@ -328,7 +328,7 @@ def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
         run = database.runs()[0].id
         with database.holding(run):
             ran = here("resume", run, "--trials", "9")
-        assert database.run(run).trials == 3
+        assert database.run(run).trials == 9
     assert (ran.status, ran.out) == (2, "")
     assert ran.err == (
         f"error: autoturbo.db: run {run!r} is going on in process {os.getpid()}; "
