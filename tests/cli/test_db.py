@@ -101,7 +101,7 @@ def test_a_check_of_a_damaged_database_fails(here: Cli) -> None:
         f"autoturbo.db: trials {run} 1: what is looked up by is not what the record says"
     )
     assert lines[1] == (
-        "'autoturbo db check --db autoturbo.db --save FILE.jsonl' writes the 4 records that can be "
+        "'autoturbo db check --db autoturbo.db --save FILE.jsonl' writes the 10 records that can be "
         "read"
     )
     assert here("--json", "db", "check").object["sound"] is False
@@ -118,15 +118,15 @@ def test_what_a_damaged_database_holds_is_saved_and_taken_in(here: Cli) -> None:
     assert ran.out.splitlines() == [
         f"autoturbo.db: trials of run '{run}', which is not there: import its manifest.json first",
         f"autoturbo.db: trials {run} 1: cannot be unpacked: cut short, or too long",
-        "saved.jsonl: 3 records",
+        "saved.jsonl: 9 records",
         "'autoturbo db import saved.jsonl --db NEW.db' takes them into a new database",
     ]
     found = here("--json", "db", "check", "--save", "saved.jsonl").object
-    assert (found["sound"], found["records"], found["saved"]) == (False, 3, "saved.jsonl")
+    assert (found["sound"], found["records"], found["saved"]) == (False, 9, "saved.jsonl")
     folder = next((here.folder / "runs").iterdir())
     assert here("--db", "new.db", "db", "import", folder / "manifest.json").status == 0
     assert here("--db", "new.db", "db", "import", "saved.jsonl").status == 0
-    assert here("--json", "--db", "new.db", "runs").object["runs"][0]["trials"] == 2
+    assert here("--json", "--db", "new.db", "runs").object["runs"][0]["trials"] == 8
 
 
 def test_databases_and_exports_are_merged(here: Cli) -> None:
