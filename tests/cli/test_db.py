@@ -327,7 +327,7 @@ def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
     with Database.open(here.folder / "autoturbo.db") as database:
         run = database.runs()[0].id
         with database.holding(run):
-            ran = here("resume", run, "--trials", "9")
+            ran = here("resume", run, "--trials", "20")
         assert database.run(run).trials == 9
     assert (ran.status, ran.out) == (2, "")
     assert ran.err == (
