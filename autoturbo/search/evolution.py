@@ -342,9 +342,8 @@ def placed(space: Space) -> Genes:
 
 def _said(space: Space, knobs: Knobs) -> dict[str, Any]:
     """Return the parameters of a candidate whose sub-graphs are the heuristic's."""
-    base = space.starts[0].as_dict()
-    said = base if "core_groups" in base else {}  # groups of cores have no dimension
-    params = {n: v for n, v in knobs.as_dict().items() if n == "overrides" or said.get(n) != v}
+    base = space.starts[0].as_dict()  # the part of the chip has no dimensions
+    params = {n: v for n, v in knobs.as_dict().items() if n == "overrides" or base.get(n) != v}
     for override in params.pop("overrides", ()):
         block = next(b for b in space.blocks if b.start == 0 and override["layer"] in b.layers)
         params |= {dimension_name(block, n): v for n, v in override.items() if n != "layer"}

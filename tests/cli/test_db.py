@@ -101,8 +101,8 @@ def test_a_check_of_a_damaged_database_fails(here: Cli) -> None:
         f"autoturbo.db: trials {run} 1: what is looked up by is not what the record says"
     )
     assert lines[1] == (
-        "'autoturbo db check --db autoturbo.db --save FILE.jsonl' writes the 10 records that can be "
-        "read"
+        "'autoturbo db check --db autoturbo.db --save FILE.jsonl' writes the 10 records "
+        "that can be read"
     )
     assert here("--json", "db", "check").object["sound"] is False
 

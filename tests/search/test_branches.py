@@ -69,8 +69,9 @@ def test_two_branches_take_little_longer_than_one_where_half_would_do(seed: int)
 
 
 def test_a_search_goes_on_from_branches_side_by_side() -> None:
+    """Also on a part of the chip, here on one core of each cluster."""
     chip = load_target("stcp920")
-    graph = branches(0, 2)
+    graph = branches(4, 2)
     start = started(graph, chip)
     found = tune(graph, chip, trials=8, database=None, verify=False, baselines=())
     assert found.best.measurement.latency <= start
