@@ -1,7 +1,8 @@
 """What an import, a small run and a first run may cost.
 
 CPU seconds are told as multiples of a calibration loop in the same process, which a slow or a busy
-machine stretches as well; memory in bytes.
+machine stretches as well; memory and machine code in bytes. Compiling takes seconds as the machine
+code is large (some 7 a MB), and its bytes do not depend on who else works on the machine.
 """
 
 from __future__ import annotations
@@ -71,5 +72,5 @@ def test_compiling_on_a_fresh_installation_stays_within_its_budget() -> None:
     assert "error" not in report, report
     if report["functions"] < COMPILED_MIN:
         pytest.skip("most was compiled before")
-    assert report["compiling_s"] / report["loop_s"] < 550
+    assert report["code_bytes"] < 14e6  # 11.9e6 when this was written
     assert report["peak_bytes"] < 1500 * MIB

@@ -1,8 +1,8 @@
 """Compiles what ``autoturbo doctor --warm`` compiles, and says what that cost.
 
-``python tools/warm_up.py REPORT`` writes CPU seconds of compiling, of a calibration loop in the
-same process, and the peak of memory as JSON. The tests run it where nothing is compiled yet, and
-hold it to its budget (``tests/test_budgets.py``); ratios to the loop hold on slow machines as well.
+``python tools/warm_up.py REPORT`` writes the functions that were compiled, the bytes of machine
+code that are kept, and the peak of memory as JSON. The tests run it where nothing is compiled yet,
+and hold it to its budget (``tests/test_budgets.py``).
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ def peak_bytes() -> int:
 
 
 def compiled() -> dict[str, float]:
-    """Compile all; return how many functions, their CPU seconds, the loop's and peak bytes."""
+    """Compile all; return how many functions, the bytes of kept machine code, and peak bytes."""
     from autoturbo.commands.upkeep.doctor import warm_up
-    from autoturbo.compiled import CompileProgress, watched_compiling
+    from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
 
-    loops = [loop_seconds()]
-    progress = CompileProgress(clock=time.process_time)
+    progress = CompileProgress()
     with watched_compiling(progress):
         warm_up()
-    loops.append(loop_seconds())
+    folder = kept_in()
+    kept = folder.rglob("*.nbc") if folder else ()
     return {
         "functions": progress.functions,
-        "compiling_s": progress.seconds,
-        "loop_s": sum(loops) / len(loops),
+        "code_bytes": sum(file.stat().st_size for file in kept),
         "peak_bytes": peak_bytes(),
     }
 
