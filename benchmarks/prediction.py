@@ -37,9 +37,9 @@ from autoturbo.cost_models.pretrained import standard
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler
+from autoturbo.schedule.work import Floats
 from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulator.evaluator import Evaluator, Simulator

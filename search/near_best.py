@@ -31,8 +31,8 @@ from search_quality import Pair, advisor_of, searched
 
 from autoturbo.cost_models.judging import NearScores
 from autoturbo.registry import COST_MODEL
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import initial_settings
 from autoturbo.search.progress import Trial

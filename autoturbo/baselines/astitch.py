@@ -36,7 +36,6 @@ from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import LAYERWISE
-from autoturbo.schedule.memory.timeline import OUT_GB
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import ModelScheduler, assemble
@@ -53,6 +52,7 @@ from autoturbo.schedule.place.bind import (
 )
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.schedule import Schedule, Share
+from autoturbo.schedule.streams import OUT_GB
 
 # AStitch's stitch operators: which memory-intensive operators become one kernel.
 #

@@ -30,8 +30,8 @@ from autoturbo.cost_models.features import (
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import KernelKnobs, Knobs, Value, kernel_knobs
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.simulator.contract import CandidateEvaluator
 from autoturbo.simulator.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
 

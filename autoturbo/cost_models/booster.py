@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autoturbo.cost_models.features import Rows
     from autoturbo.graph.arrays import Ints
-    from autoturbo.schedule.codegen.work import Floats
+    from autoturbo.schedule.work import Floats
 
 TREES: Final = 80
 """Trees of one model: beyond it the error on held-out candidates of one model hardly falls."""

@@ -25,7 +25,7 @@ from autoturbo.cost_models.features import Rows
 from autoturbo.errors import PluginError
 from autoturbo.graph.arrays import Ints
 from autoturbo.registry import COST_MODELS, broken
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.training import GROWN, TREES
 from autoturbo.errors import UsageError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.schema import Choice, Natural, Real, TypedDict
 from autoturbo.simulator.plan import COLUMNS
 

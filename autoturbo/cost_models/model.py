@@ -19,7 +19,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.contract import Example, KernelModel, Kernels, MakeModel, ModelStart
 from autoturbo.cost_models.features import Rows, alone
 from autoturbo.cost_models.totals import Total, TotalsModel
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 
 FEWEST: Final = 8
 """Measured candidates without which there is no model: fewer say less than a heuristic."""

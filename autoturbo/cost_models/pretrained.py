@@ -25,8 +25,8 @@ from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.registry import COST_MODELS
-from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.knobs import current_name
+from autoturbo.schedule.work import Flags
 from autoturbo.schema import Natural, TypedDict
 
 CORRECTIONS: Final = 40

@@ -24,8 +24,8 @@ from autoturbo.cost_models.contract import Example, Kernels, MakeModel, ModelSta
 from autoturbo.cost_models.model import FEWEST, CostModel, KernelTrees
 from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, folder_of, standard
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.simulator.plan import KernelStatistics
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import STAGING_SHARE
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.plan import COLUMNS
 
 _AT: Final = {name: column for column, name in enumerate(COLUMNS)}

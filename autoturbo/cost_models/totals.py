@@ -26,7 +26,7 @@ from autoturbo.caches import row_bytes
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.statistics import LEAST_NOISE
 
 OFFSET: Final = 2.0

@@ -16,7 +16,7 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.statistics import ASSUMED_NOISE
 
 TREES: Final = 200

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind, DimAccess
-from autoturbo.graph.importer.rebatch import REPEATS
 from autoturbo.graph.operators import Graph, Operator, Tensor
+from autoturbo.graph.repeats import REPEATS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Where scales are found while the model runs, the product by them is part of the 
 it follows, as a bias is.
 
 Each operator of such a chain gets its integer arithmetic, each real tensor between them its mark;
-what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
+what a target makes of that is :func:`autoturbo.schedule.work.priced`'s.
 """
 
 from __future__ import annotations

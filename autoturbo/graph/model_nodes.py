@@ -13,11 +13,11 @@ from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, v
 from autoturbo.graph.importer.external_data import reference
 from autoturbo.graph.importer.freeze import Extents
 from autoturbo.graph.importer.propagate import Program
-from autoturbo.graph.importer.structure import outer_names, stored_tensor
-from autoturbo.graph.importer.values import Repetition, Step, Value, element_type, holds_tensors
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
+from autoturbo.graph.structure import outer_names, stored_tensor
+from autoturbo.graph.values import Repetition, Step, Value, element_type, holds_tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,7 +49,9 @@ from autoturbo.graph.importer.model_file import open_model
 from autoturbo.graph.importer.propagate import Program, Propagation
 from autoturbo.graph.importer.rebatch import Rebatch
 from autoturbo.graph.importer.samples import disagreement, stated_samples
-from autoturbo.graph.importer.values import (
+from autoturbo.graph.operators import Graph
+from autoturbo.graph.source import SEED_KEY, Source
+from autoturbo.graph.values import (
     Value,
     element_type,
     nothing,
@@ -57,8 +59,6 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.operators import Graph
-from autoturbo.graph.source import SEED_KEY, Source
 
 Values = Mapping[str, Sequence[float]]
 """Elements by input name."""

@@ -7,14 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from autoturbo.errors import Location, ModelError
 
 if TYPE_CHECKING:
     from onnx import NodeProto
-
-    from autoturbo.graph.table.build import NodeView
 
 _LIBRARY_PREFIX = re.compile(r"^(\[\w+\]\s*)*(\(op_type:[^)]*\):\s*)?(\[\w+\]\s*)*")
 
@@ -30,6 +28,18 @@ _LONG_BITS: Final = 1 << 10
 
 SEED_KEY: Final = "autoturbo.weights_seed"
 """Metadata of a workload whose weights are made from a seed where they are wanted."""
+
+
+class Typed(Protocol):
+    """A node, or a view of one, as far as its operator type goes."""
+
+    @property
+    def domain(self) -> str:
+        """Return its domain as the file spells it."""
+
+    @property
+    def op_type(self) -> str:
+        """Return the name of its operator within the domain."""
 
 
 @dataclass(slots=True)
@@ -80,12 +90,12 @@ def _spelt(number: int) -> str:
     return str(number) if number.bit_length() < _LONG_BITS else f"over 2^{number.bit_length() - 1}"
 
 
-def domain_of(node: NodeProto | NodeView) -> str:
+def domain_of(node: Typed) -> str:
     """Return the domain of a node; ONNX's is ``""`` in either of its spellings."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
-def kind_of(node: NodeProto | NodeView) -> str:
+def kind_of(node: Typed) -> str:
     """Return the operator type, with its domain before it if that is not ONNX's."""
     domain = domain_of(node)
     return f"{domain}.{node.op_type}" if domain else node.op_type

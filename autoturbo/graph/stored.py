@@ -12,17 +12,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from onnx import helper
 
 from autoturbo.graph.operators import Graph, Origin, Stored
 from autoturbo.graph.source import kind_of
-
-if TYPE_CHECKING:
-    from autoturbo.graph.importer.values import Step, Value
+from autoturbo.graph.values import Step, View
 
 BYTES = frozenset(("int8", "uint8"))
 
@@ -48,21 +45,6 @@ def stored_as(step: Step) -> Stored | None:
         return None
     counts = [math.prod(value.shape or ()) if value else 0 for value in (*beside, None, None)]
     return Stored(int(bits[1]), counts[0], counts[1], first.dtype in BYTES)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """A constant as a view of one that the file stores.
-
-    Attributes:
-        stored: The constant in the file.
-        part: How its elements were chosen, node by node; empty if the view has all of them.
-        beside: Scales and zero points of its conversion from narrow values.
-    """
-
-    stored: Value
-    part: tuple[str, ...] = ()
-    beside: tuple[Value, ...] = ()
 
 
 def view_of(step: Step, position: int) -> View | None:

@@ -28,9 +28,9 @@ from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assi
 from autoturbo.heterogeneous.parts import Assignment, assign
 from autoturbo.heterogeneous.profiles import Profiles
 from autoturbo.registry import MACHINE_SCHEDULERS
-from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
+from autoturbo.schedule.work import engine_code
 from autoturbo.simulator.bound import lower_bound
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.evaluator import Evaluator

@@ -25,10 +25,10 @@ from autoturbo.hardware import with_field
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
 from autoturbo.report.alike import added, alike, numbered, subgraph_kind
-from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, subgraph_knobs
 from autoturbo.schedule.knobs.splits import FACTOR
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import in_integers
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
 from autoturbo.simulator.bound import lower_bound, weight_bytes

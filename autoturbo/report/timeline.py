@@ -16,8 +16,8 @@ from autoturbo.report.names import kernel_label, layer_label
 from autoturbo.report.trace import held_bytes, step_times
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.loads import COPY, NO_LOADS
 from autoturbo.schedule.context import Zones
-from autoturbo.schedule.memory.loads import COPY, NO_LOADS
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule

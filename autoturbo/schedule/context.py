@@ -19,7 +19,7 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Engine, Graph, Operator, Work
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import (
+from autoturbo.schedule.work import (
     WorkArrays,
     in_integers,
     second_operand,

@@ -33,7 +33,6 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.chip_part import ChipPart
-from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_context
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
@@ -50,6 +49,7 @@ from autoturbo.schedule.schedule import (
     buffers_of,
 )
 from autoturbo.schedule.simplify import simplified
+from autoturbo.schedule.work import MATRIX
 from autoturbo.schema import (
     MOST,
     Choice,

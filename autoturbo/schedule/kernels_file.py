@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, NotRequired
 
 from typing_extensions import TypedDict
 
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling
-from autoturbo.schedule.codegen.work import MATRIX, Floats
 from autoturbo.schedule.context import SPLITS, SchedulingContext
 from autoturbo.schedule.files import InScope, Size
 from autoturbo.schedule.knobs import SCHEDULER_VERSION
 from autoturbo.schedule.schedule import Schedule, buffer_entries, document_text, instance_entry
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import MATRIX, Floats
 from autoturbo.schema import Bool, Choice, Entries, Index, Version, Whole, json_schema
 
 KERNELS_SCHEMA: Final = 1

@@ -30,7 +30,6 @@ from autoturbo.graph.ordering import LEAST_BYTES
 from autoturbo.hardware.target import Target
 from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, seen_by, used_target
-from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules
 from autoturbo.schedule.context import BATCH, SchedulingContext, make_context
 from autoturbo.schedule.knobs import (
@@ -44,20 +43,16 @@ from autoturbo.schedule.knobs import (
     refuse_misplaced,
 )
 from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
-from autoturbo.schedule.partition.clusters import (
-    Home,
-    clusters_at_work,
-    clusters_of,
-    group_for,
-    homes_of,
-)
+from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
 from autoturbo.schedule.partition.overrides import resolve, settled
 from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
+from autoturbo.schedule.place.homes import Home, clusters_at_work, clusters_of, homes_of
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.schedule import Schedule, Share
+from autoturbo.schedule.stitch.templates import known_templates
 
 MIB = 1 << 20
 

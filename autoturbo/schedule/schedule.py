@@ -23,13 +23,7 @@ from autoturbo.hardware.parts import storage_ratio
 from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.sequence import solid_layers
-from autoturbo.schedule.codegen.stitch import clearances, local_edges, reads_of, weight_hashes
-from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules, TilingRules
-from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.context import BATCH, SchedulingContext
-from autoturbo.schedule.knobs import AUTO, SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.memory.loads import (
+from autoturbo.schedule.codegen.loads import (
     NO_KERNEL_LOADS,
     NO_LOADS,
     KernelLoads,
@@ -38,10 +32,17 @@ from autoturbo.schedule.memory.loads import (
     loads_of,
     place_loads,
 )
-from autoturbo.schedule.memory.timeline import KINDS, LATE_DDR, LATE_GB, Timeline
+from autoturbo.schedule.codegen.sequence import solid_layers
+from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules, TilingRules
+from autoturbo.schedule.context import BATCH, SchedulingContext
+from autoturbo.schedule.knobs import AUTO, SCHEDULER_VERSION, Knobs
+from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
+from autoturbo.schedule.stitch.templates import clearances, local_edges, reads_of, weight_hashes
+from autoturbo.schedule.streams import LATE_DDR, LATE_GB
+from autoturbo.schedule.work import Flags, Floats
 
 
 @dataclass(frozen=True, slots=True)

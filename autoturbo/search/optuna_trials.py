@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 from autoturbo.search.surrogates.surrogate import levelled
 
 _SELDOM = 10

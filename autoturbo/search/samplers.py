@@ -42,7 +42,7 @@ from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
-    from autoturbo.schedule.codegen.work import Floats
+    from autoturbo.schedule.work import Floats
 
 LOG = logging.getLogger("autoturbo")
 

@@ -20,10 +20,10 @@ from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import InSubGraph, Knobs, SubGraphKnobs, Value, subgraph_knobs
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins
 from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.part_work import PartWork, middle_part_work
 from autoturbo.schedule.partition.split import sink, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
-from autoturbo.schedule.place.instances import PartWork, middle_part_work
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target

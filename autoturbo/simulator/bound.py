@@ -4,7 +4,7 @@ The largest of: matrix work at the chip's peak, vector work at peak, DDR traffic
 (weights, inputs and outputs once, or what a product must move that finds no room on the chip), and
 the steps of a recurrence one after another. Only what the outputs depend on counts: a row
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
-vector engine on this target (:func:`autoturbo.schedule.codegen.work.priced`) count there, and
+vector engine on this target (:func:`autoturbo.schedule.work.priced`) count there, and
 those of quantised models at the rates of int8 where it has them.
 
 The tight bound is that of the machine as the target describes it: padded folds of the array in
@@ -37,7 +37,8 @@ from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.graph.stored import stored_bytes
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import (
+from autoturbo.schedule.place.bind import Recurrence
+from autoturbo.schedule.work import (
     COLUMNS,
     MATRIX,
     ROWS,
@@ -52,7 +53,6 @@ from autoturbo.schedule.codegen.work import (
     priced,
     whole_depth,
 )
-from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.simulator.kernels import dma_bandwidth
 from autoturbo.simulator.measurement import LowerBound
 

@@ -23,9 +23,9 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     VECTOR_ENGINE,
 )
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Role, Roles, Tiling, TilingRules
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.kernels import durations, memory_seconds
 
 

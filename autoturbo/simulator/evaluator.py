@@ -17,7 +17,6 @@ from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.registry import PUBLISHED, SCHEDULERS
 from autoturbo.schedule.codegen.tiling import InstructionRules
-from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import live_peak_bytes
@@ -25,6 +24,7 @@ from autoturbo.schedule.memory.timeline import Timeline, handed_over
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import in_integers
 from autoturbo.simulator.bound import lower_bound, weight_bytes
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.measurement import (

@@ -18,10 +18,10 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import timed_value
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.codegen.loads import COPY
 from autoturbo.schedule.knobs.kinds import FAR
-from autoturbo.schedule.memory.loads import COPY
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulator.measurement import Measurement
 from autoturbo.simulator.sequence import KernelMemory

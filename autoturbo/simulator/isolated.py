@@ -22,19 +22,9 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import shares_weights
 from autoturbo.schedule.codegen.tiling import TilingRules
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.memory.timeline import (
-    OUT_DDR,
-    RESIDENCES,
-    ROOM,
-    BufferRules,
-    build_timeline,
-    without_outputs,
-)
+from autoturbo.schedule.memory.timeline import BufferRules, build_timeline, without_outputs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import KernelRules
@@ -47,6 +37,10 @@ from autoturbo.schedule.place.instances import (
     links_of,
     parts_of,
 )
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import shares_weights
+from autoturbo.schedule.streams import OUT_DDR, RESIDENCES, ROOM
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.estimate import BUSY, Estimate, estimates
 from autoturbo.simulator.sequence import movement_times
 

@@ -48,7 +48,7 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.tiling import Amount
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 
 PAIRS = tuple(itertools.combinations(range(len(ENGINES)), 2))
 """Pairs of engines whose overlap is reported."""

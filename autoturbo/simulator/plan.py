@@ -18,7 +18,6 @@ import numpy as np
 from autoturbo.caches import BoundedCache, GrowingArray
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext, Zones
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -28,8 +27,10 @@ from autoturbo.schedule.knobs import (
     kernel_knobs,
     knob_names,
 )
+from autoturbo.schedule.partition.boxes import external_inputs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import first_alike
+from autoturbo.schedule.partition.part_work import PartWork, middle_part_work
 from autoturbo.schedule.pipeline import (
     RULE_KNOBS,
     KernelRules,
@@ -38,7 +39,8 @@ from autoturbo.schedule.pipeline import (
     plan,
     rules_of,
 )
-from autoturbo.schedule.place.instances import PartBook, PartWork, external_inputs, middle_part_work
+from autoturbo.schedule.place.instances import PartBook
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
 

@@ -27,11 +27,11 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import ENGINES
-from autoturbo.schedule.codegen.work import Floats, in_integers
 from autoturbo.schedule.memory.allocate import peak_use
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats, in_integers
 from autoturbo.simulator.bound import lower_bound
 from autoturbo.simulator.kernels import (
     BUSY,

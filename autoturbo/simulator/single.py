@@ -25,13 +25,14 @@ from autoturbo.hardware import Target
 from autoturbo.hardware.target import ENGINES, PARTS
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules, tile_counts
 from autoturbo.schedule.context import SchedulingContext, Zones, make_context
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
-from autoturbo.schedule.place.instances import box_regions
+from autoturbo.schedule.memory.timeline import room_to_stay
+from autoturbo.schedule.partition.boxes import box_regions
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import local_edges, stitch
+from autoturbo.schedule.streams import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS
 from autoturbo.simulator.kernels import KernelTime, kernel_seconds, run_kernel
 
 _KEPT = 48

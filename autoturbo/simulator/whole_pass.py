@@ -1,7 +1,7 @@
 """A pass whose loads run over its kernels, engine by engine.
 
 Between kernels, :mod:`autoturbo.simulator.kernels` needs nothing of one for the next. Loads that
-run ahead (:mod:`autoturbo.schedule.memory.loads`) do: here all kernels of a pass are issued in one
+run ahead (:mod:`autoturbo.schedule.codegen.loads`) do: here all kernels of a pass are issued in one
 run. The rules of engines are the same. Both directions of DDR share one bus: it takes the fetches
 and saves of the kernel that runs as they become ready, of several the first in the program, and
 while none is ready the next load of weights or of inputs, whichever is needed first, once the step
@@ -32,11 +32,11 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.loads import COPY, Loads
 from autoturbo.schedule.codegen.tiling import Amount
-from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.memory.loads import COPY, Loads
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.simulator.kernels import (
     QUANTITIES,
     WAIT,

@@ -20,8 +20,8 @@ from autoturbo.testing.contract import ContractError, bounded, check_all, small_
 if TYPE_CHECKING:
     from autoturbo.cost_models.contract import Example, Kernels, MakeModel
     from autoturbo.cost_models.ranker import Ranker
-    from autoturbo.schedule.codegen.work import Floats
     from autoturbo.schedule.knobs import Knobs
+    from autoturbo.schedule.work import Floats
     from autoturbo.simulator.evaluator import Evaluator
 
 LEARNED = 24

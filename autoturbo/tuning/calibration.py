@@ -25,7 +25,7 @@ from autoturbo.errors import Location, UsageError, did_you_mean
 from autoturbo.hardware import Target
 from autoturbo.hardware.fields import Figure, Rates, file_fields
 from autoturbo.hardware.target import ENGINES, PARTS
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 from autoturbo.statistics import CONFIDENCE, student
 from autoturbo.tuning.measured_table import Case
 from autoturbo.tuning.regimes import REGIME, RegimeErrors

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from autoturbo.errors import AutoTurboError
-from autoturbo.search.objectives import figures, find_objectives
 from autoturbo.statistics import mean_interval
-
-if TYPE_CHECKING:
-    from autoturbo.tuning.result import TuneResult
 
 
 class Spread(NamedTuple):
@@ -60,32 +54,3 @@ class Repeats:
     def gain(self) -> Spread | None:
         """Return the mean gain over the heuristic; None where it is not known of all."""
         return Spread.of(self.gains) if self.gains else None
-
-
-def best_of(
-    ended: Sequence[TuneResult | AutoTurboError],
-) -> list[TuneResult | AutoTurboError]:
-    """Return the best of searches that differ in their seeds, with what all of them found.
-
-    Args:
-        ended: What became of each search.
-
-    Returns:
-        One result, or why the first search has none where all lack one; all of them where one was
-        interrupted, as they are to be resumed.
-    """
-    results = [one for one in ended if not isinstance(one, AutoTurboError)]
-    if len(ended) == 1 or any(result.state == "interrupted" for result in results):
-        return list(ended)
-    if not results:
-        return list(ended[:1])
-    gains = [gain for result in results if (gain := result.info.gain()) is not None]
-    repeats = Repeats(
-        tuple(result.seed for result in results),
-        tuple(result.run for result in results),
-        tuple(result.best.measurement.latency for result in results),
-        tuple(gains) if len(gains) == len(results) else (),
-    )
-    (first, *_) = find_objectives(results[0].objective)
-    best = min(results, key=lambda result: figures([first], result.best.measurement))
-    return [dataclasses.replace(best, repeats=repeats)]

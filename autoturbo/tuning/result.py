@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from autoturbo.database.records import RefusedTrial, RunInfo, RunState
+from autoturbo.errors import AutoTurboError, UsageError
+from autoturbo.registry import SIMULATOR
+from autoturbo.report.lines import View, Viewed, bound_shares, compared, comparison_view, unsure
+from autoturbo.report.trials import TrialTable
+from autoturbo.report.units import duration, ratio, schedules
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.search.objectives import Stop, figures, find_objectives
+from autoturbo.search.progress import Trial
+from autoturbo.search.selection.verified_selection import Best
+from autoturbo.simulator.measurement import Failure, LatencyRange, Measurement, Outcome
+from autoturbo.tuning.repeats import Repeats
 
 if TYPE_CHECKING:
     import optuna
 
     from autoturbo.report.plots import Plot
     from autoturbo.search.study import StudyMirror, WrittenStudy
-    from autoturbo.tuning.repeats import Repeats
-
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from autoturbo.database.records import RefusedTrial, RunInfo, RunState
-from autoturbo.errors import UsageError
-from autoturbo.registry import SIMULATOR
-from autoturbo.report.lines import View, Viewed, bound_shares, compared, comparison_view, unsure
-from autoturbo.report.trials import TrialTable
-from autoturbo.report.units import duration, ratio, schedules
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.search.objectives import Stop, find_objectives
-from autoturbo.search.progress import Trial
-from autoturbo.search.selection.verified_selection import Best
-from autoturbo.simulator.measurement import Failure, LatencyRange, Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,3 +178,32 @@ class TuneResult(Viewed):
         )
         table = comparison_view("", self.outcomes(), unsure(self.info))
         return View(f"{self.model} @ {self.target}", facts, table.headers, table.rows)
+
+
+def best_of(
+    ended: Sequence[TuneResult | AutoTurboError],
+) -> list[TuneResult | AutoTurboError]:
+    """Return the best of searches that differ in their seeds, with what all of them found.
+
+    Args:
+        ended: What became of each search.
+
+    Returns:
+        One result, or why the first search has none where all lack one; all of them where one was
+        interrupted, as they are to be resumed.
+    """
+    results = [one for one in ended if not isinstance(one, AutoTurboError)]
+    if len(ended) == 1 or any(result.state == "interrupted" for result in results):
+        return list(ended)
+    if not results:
+        return list(ended[:1])
+    gains = [gain for result in results if (gain := result.info.gain()) is not None]
+    repeats = Repeats(
+        tuple(result.seed for result in results),
+        tuple(result.run for result in results),
+        tuple(result.best.measurement.latency for result in results),
+        tuple(gains) if len(gains) == len(results) else (),
+    )
+    (first, *_) = find_objectives(results[0].objective)
+    best = min(results, key=lambda result: figures([first], result.best.measurement))
+    return [dataclasses.replace(best, repeats=repeats)]

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.schedule.codegen.work import Floats
+    from autoturbo.schedule.work import Floats
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
     from autoturbo.simulator.evaluator import Evaluator

@@ -55,8 +55,7 @@ from autoturbo.tuning.keys import (
     stored_target,
     versions_here,
 )
-from autoturbo.tuning.repeats import best_of
-from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.result import TuneResult, best_of
 from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, pool_of, resumable
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def tune_repeatedly(
         seeds: How many; each is a run of its own.
 
     Returns:
-        What :func:`autoturbo.tuning.repeats.best_of` gives for each pair.
+        What :func:`autoturbo.tuning.result.best_of` gives for each pair.
 
     Raises:
         UsageError: Fewer than one seed.

@@ -24,11 +24,11 @@ from autoturbo.graph.extract import entering, leaving
 from autoturbo.graph.importer.constants import gather
 from autoturbo.graph.importer.external_data import attach, is_stored
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
-from autoturbo.graph.importer.structure import drop_shared_names, nodes_in
-from autoturbo.graph.importer.values import spread
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source, kind_of
+from autoturbo.graph.structure import drop_shared_names, nodes_in
+from autoturbo.graph.values import spread
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verifier.onnx_writer.builder import (

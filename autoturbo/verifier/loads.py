@@ -19,13 +19,13 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.codegen.instructions import Column, Instructions
-from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.loads import COPY, LoadRoom, held_beside, rings_of
 from autoturbo.schedule.codegen.tiling import Amount, Role
-from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.loads import COPY, LoadRoom, held_beside, rings_of
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import Flags
 from autoturbo.verifier.findings import Check, Finding, instance_name
 from autoturbo.verifier.races import meeting_pairs
 

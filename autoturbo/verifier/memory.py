@@ -18,19 +18,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.timeline import (
-    READ,
-    ROOM,
-    TILES,
-    Timeline,
-)
+from autoturbo.schedule.memory.timeline import TILES, Timeline
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import READ, ROOM
+from autoturbo.schedule.work import Floats
 from autoturbo.verifier.findings import (
     Check,
     Finding,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.loads import COPY
 from autoturbo.schedule.codegen.tiling import Role
-from autoturbo.schedule.memory.loads import COPY
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier.findings import (

@@ -36,7 +36,7 @@ from autoturbo.errors import Location, ModelError
 from autoturbo.files import atomic_writer, parse_json
 from autoturbo.graph.importer.external_data import is_stored, put_outside
 from autoturbo.graph.importer.inputs import PARAMETERS
-from autoturbo.graph.importer.values import static_shape
+from autoturbo.graph.values import static_shape
 from autoturbo.verifier.weight_values import (
     VIEWS,
     Array,

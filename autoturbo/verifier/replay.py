@@ -18,20 +18,11 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints, whole_bytes
 from autoturbo.graph.domain import Region, meet, volume
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import last_readers
 from autoturbo.schedule.codegen.tiling import Role
+from autoturbo.schedule.memory.movement import STAY
 from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
     MOVED,
-    OUT_DDR,
-    OUT_GB,
-    ROOM,
     SHARED,
-    STREAM_COLUMNS,
     STREAMED,
     TENSOR,
     TILES,
@@ -39,8 +30,19 @@ from autoturbo.schedule.memory.timeline import (
     Timeline,
 )
 from autoturbo.schedule.place.bind import Binding, Scope
-from autoturbo.schedule.place.movement import STAY
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import last_readers
+from autoturbo.schedule.streams import (
+    IN_DDR,
+    IN_GB,
+    LATE_DDR,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+    ROOM,
+    STREAM_COLUMNS,
+)
 from autoturbo.verifier.findings import (
     Check,
     Finding,

@@ -15,11 +15,11 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
-from autoturbo.schedule.codegen.lines import line_spaces
 from autoturbo.schedule.codegen.tiling import Role, Tiling
 from autoturbo.schedule.place.bind import Binding
 from autoturbo.schedule.place.instances import part_shape
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.lines import line_spaces
 from autoturbo.verifier.regions import equal_part, needs_of, part_needs, within
 
 

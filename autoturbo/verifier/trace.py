@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import Column
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
     MAX_TILES,
@@ -32,10 +31,11 @@ from autoturbo.schedule.codegen.tiling import (
     Role,
     Tiling,
 )
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import Floats
 
 Bools = NDArray[np.bool_]
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.importer.structure import nodes_in
 from autoturbo.graph.source import domain_of, integer_of
+from autoturbo.graph.structure import nodes_in
 
 Dims = tuple[int, ...]
 

@@ -24,7 +24,7 @@ from validation_tools import (
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import GlobalBuffer, MatrixEngine, Target, load_target
-from autoturbo.schedule.codegen.work import matrix_cycles_of
+from autoturbo.schedule.work import matrix_cycles_of
 from autoturbo.simulator.single import Residence, best_kernel, product_graph
 
 DTYPE = "int8"  # SCALE-Sim counts words; here a word is a byte

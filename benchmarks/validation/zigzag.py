@@ -31,8 +31,8 @@ from autoturbo.errors import AutoTurboError, Location, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.codegen.work import matrix_cycles_of
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import matrix_cycles_of
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 

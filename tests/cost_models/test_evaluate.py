@@ -31,7 +31,7 @@ from autoturbo.cost_models.pretrained import (
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, UsageError
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.plan import COLUMNS
 
 SETTINGS, KERNELS = 32, 5

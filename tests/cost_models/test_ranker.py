@@ -16,8 +16,8 @@ from autoturbo.cost_models.ranker import Ranker, prior_of
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome

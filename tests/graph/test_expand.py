@@ -23,7 +23,7 @@ from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph, tensor_bytes
 from autoturbo.hardware import load_target
-from autoturbo.schedule.codegen.work import COLUMNS, COUNT, DEPTH, ROWS, axis_roles
+from autoturbo.schedule.work import COLUMNS, COUNT, DEPTH, ROWS, axis_roles
 from autoturbo.simulator.bound import lower_bound
 from autoturbo.verifier.execution import plain_model
 from tests.tiers import tiered

@@ -7,11 +7,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from autoturbo.schedule.codegen.stitch import Template, templates_of
+from autoturbo.schedule.memory.movement import Movements, move
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import Movements, move
+from autoturbo.schedule.stitch.templates import Template, templates_of
 
 
 class MovementKind(StrEnum):

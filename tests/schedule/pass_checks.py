@@ -10,13 +10,13 @@ import numpy as np
 from autoturbo.hardware.dram import Memory
 from autoturbo.schedule.codegen.durations import Rate, rates_of
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
+from autoturbo.schedule.codegen.loads import COPY
 from autoturbo.schedule.codegen.tiling import Amount
-from autoturbo.schedule.memory.loads import COPY
 from autoturbo.simulator.kernels import durations
 from autoturbo.simulator.sequence import simulate, whole_passes
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.memory.loads import Loads
+    from autoturbo.schedule.codegen.loads import Loads
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.simulator.whole_pass import KernelRun
 

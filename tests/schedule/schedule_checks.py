@@ -22,17 +22,11 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import BY_TILES, Amount
-from autoturbo.schedule.codegen.work import MATRIX, VECTOR
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    ROOM,
-)
 from autoturbo.schedule.place.bind import cores_used
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, LATE_GB, OUT_DDR, ROOM
+from autoturbo.schedule.work import MATRIX, VECTOR
 from autoturbo.simulator.sequence import simulate
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.regions import Regions, check_regions, needs_of, part_needs

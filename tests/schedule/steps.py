@@ -11,11 +11,11 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
 from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules, TilingRules
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
+from autoturbo.schedule.stitch.templates import Template, clearances, local_edges
 from autoturbo.simulator.sequence import movement_times
 
 

@@ -12,9 +12,9 @@ import pytest
 from autoturbo.errors import ScheduleFileError
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.movement import Pieces, most_crossing
 from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.concats import concats
 from tests.schedule.schedule_samples import STCP920, block, scheduler_of, target

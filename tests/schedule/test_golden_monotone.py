@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import engine_code
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import STCP920, networks, scheduler_of, target

@@ -12,14 +12,15 @@ import pytest
 
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
-from autoturbo.schedule.codegen.stitch import stitch
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.boxes import box_regions
 from autoturbo.schedule.partition.grouping import GroupRules, Merging, SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
+from autoturbo.schedule.stitch.templates import stitch
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, capacity, scheduler_of, target

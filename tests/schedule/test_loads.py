@@ -12,8 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
+from autoturbo.schedule.codegen.loads import COPY, KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, fitting
-from autoturbo.schedule.memory.loads import COPY, KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.simulator.sequence import KernelMemory, simulate
 from autoturbo.verifier.loads import check_loads

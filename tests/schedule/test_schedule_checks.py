@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from autoturbo.schedule.codegen.instructions import Column
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
 from tests.schedule import schedule_checks as checks
 from tests.schedule.schedule_samples import block, target
 from tests.schedule.steps import program_of, steps_of

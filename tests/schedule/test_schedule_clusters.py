@@ -22,11 +22,12 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.context import BATCH
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, handed_over
-from autoturbo.schedule.partition.clusters import _runs
+from autoturbo.schedule.memory.timeline import handed_over
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.place.homes import _runs
 from autoturbo.schedule.schedule import Schedule, Share
+from autoturbo.schedule.streams import IN_DDR, OUT_DDR, ROOM
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure
 from autoturbo.simulator.sequence import run_passes, simulate

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.work import (
+from autoturbo.schedule.context import SchedulingContext, loop_orders, make_context, outer_axis
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
     DEPTH,
@@ -26,9 +29,6 @@ from autoturbo.schedule.codegen.work import (
     matrix_cycles_of,
     matrix_shape,
 )
-from autoturbo.schedule.context import SchedulingContext, loop_orders, make_context, outer_axis
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, scheduler_of, target
 from tests.schedule.steps import steps_of
 

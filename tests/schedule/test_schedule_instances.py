@@ -13,20 +13,17 @@ from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.split import Split, sink, split_axes
-from autoturbo.schedule.place.instances import (
+from autoturbo.schedule.partition.boxes import (
     WHOLE,
     Cut,
-    InstanceGraph,
-    Links,
-    PartBook,
     box_regions,
     boxes_of,
     external_inputs,
-    make_instances,
     part_bounds,
 )
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import Split, sink, split_axes
+from autoturbo.schedule.place.instances import InstanceGraph, Links, PartBook, make_instances
 from autoturbo.simulator.isolated import side_by_side
 from autoturbo.verifier.regions import part_needs
 from tests.schedule.schedule_checks import as_region

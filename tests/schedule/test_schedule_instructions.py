@@ -20,13 +20,13 @@ from autoturbo.schedule.codegen.instructions import (
     Kernel,
     instruct,
 )
-from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, _best_cut
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.streams import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
 from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target

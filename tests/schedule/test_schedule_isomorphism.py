@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.codegen.stitch import known_templates, stitch
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
 from autoturbo.schedule.place.instances import PartBook, part_shape
+from autoturbo.schedule.stitch.templates import known_templates, stitch
 from autoturbo.simulator.isolated import Bound, isolated_kernels, lay_out
 from autoturbo.simulator.plan import part_row
 from tests.schedule.schedule_samples import Net, scheduler_of, target

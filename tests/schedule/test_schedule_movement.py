@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.codegen.stitch import stitch
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.movement import Pieces, most_crossing
+from autoturbo.schedule.partition.boxes import box_regions
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding, Placement, Scope
-from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
-from autoturbo.schedule.place.movement import Pieces, most_crossing
+from autoturbo.schedule.place.instances import PartBook, make_instances
+from autoturbo.schedule.stitch.templates import stitch
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_samples import STCP920, Net, scheduler_of
 from tests.schedule.steps import instance_of, steps_of

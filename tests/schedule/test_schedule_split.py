@@ -14,6 +14,7 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.context import SchedulingContext, Zones, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import TENSOR
+from autoturbo.schedule.partition.boxes import external_inputs, part_bounds
 from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
     GB_SHARE,
@@ -26,7 +27,6 @@ from autoturbo.schedule.partition.split import (
 )
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.place.instances import external_inputs, part_bounds
 from autoturbo.verifier.regions import part_needs
 from tests.schedule.schedule_samples import Net, chain, networks, part_cost, scheduler_of, target
 

@@ -7,14 +7,14 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.boxes import Cut, box_regions
 from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding
-from autoturbo.schedule.place.instances import Cut, box_regions
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import Template, local_edges, stitch
 from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import instance_of, steps_of
 

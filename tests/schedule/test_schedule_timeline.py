@@ -9,21 +9,14 @@ import pytest
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    OUT_GB,
-    ROOM,
-)
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB, ROOM
 from autoturbo.simulator.sequence import simulate
 from autoturbo.verifier.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tile_costs import tiling_seconds
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
@@ -24,15 +23,9 @@ from autoturbo.schedule.codegen.tiling import (
 )
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    IN_GB,
-    OUT_DDR,
-    READ,
-    ROOM,
-    STREAM_COLUMNS,
-)
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, IN_GB, OUT_DDR, READ, ROOM, STREAM_COLUMNS
 from autoturbo.simulator.sequence import simulate
 from autoturbo.verifier import verify_schedule
 from tests.schedule.schedule_checks import check_schedule

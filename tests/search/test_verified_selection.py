@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autoturbo.errors import RefusedError
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import (

@@ -15,13 +15,13 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import InstructionRules
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs, model_knobs
-from autoturbo.schedule.memory.timeline import STREAM_COLUMNS
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.streams import STREAM_COLUMNS
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.estimate import estimates
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.kernels import KernelTime, run_kernel

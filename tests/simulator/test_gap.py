@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target, timed_with
-from autoturbo.schedule.codegen.work import array_of, least_cycles, matrix_cycles
 from autoturbo.schedule.knobs import Knobs, fitting
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import array_of, least_cycles, matrix_cycles
 from autoturbo.simulator.gap import DDR, WAITS, gap_parts, idle_ddr_seconds
 from autoturbo.simulator.sequence import simulate
 from tests.simulator.simulate_samples import PRESETS, evaluator, settings_of_knobs, target_of

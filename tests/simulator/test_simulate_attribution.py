@@ -20,9 +20,9 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, fitting
 from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.breakdown.attribution import LIMITS, Limit, kernel_shares, later
 from autoturbo.simulator.breakdown.shares import schedule_shares
 from autoturbo.simulator.evaluator import Evaluator

@@ -16,12 +16,12 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import local_edges
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB, STREAM_COLUMNS
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import local_edges
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB, STREAM_COLUMNS
+from autoturbo.schedule.work import Floats
 from tests.schedule.steps import program_of, steps_of
 from tests.simulator.simulate_samples import (
     chain,

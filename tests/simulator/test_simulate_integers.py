@@ -23,8 +23,8 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import NO_WORK, Graph, Work
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.work import MATRIX, NONE, priced
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import MATRIX, NONE, priced
 from autoturbo.simulator.bound import lower_bound, weight_bytes
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement

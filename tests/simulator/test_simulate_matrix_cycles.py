@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import DATAFLOWS, MatrixEngine
-from autoturbo.schedule.codegen.work import array_of, matrix_cycles
+from autoturbo.schedule.work import array_of, matrix_cycles
 
 OUTPUT, WEIGHT, INPUT, IDEAL = (
     DATAFLOWS.index(name)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.instances import PartBook, parts_of
+from autoturbo.schedule.stitch.stages import Stage
 from autoturbo.simulator import isolated
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.plan import CAPACITIES, COLUMNS, KernelStatistics, capacities

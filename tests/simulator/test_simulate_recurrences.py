@@ -16,13 +16,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Kernel, instruct
-from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
-from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules, Tiling, TilingRules, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.schedule.place.instances import part_shape
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.stitch.templates import Template, local_edges, stitch
 from autoturbo.simulator.bound import least_steps_seconds, lower_bound
 from autoturbo.simulator.estimate import Estimate
 from autoturbo.simulator.evaluator import Evaluator

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import candidates
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.kernels import dma_bandwidth, run_kernel
 from autoturbo.simulator.measurement import Measurement

@@ -19,7 +19,8 @@ from autoturbo.schedule.codegen import tiling
 from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Tiling
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import ROOM, room_to_stay
+from autoturbo.schedule.memory.timeline import room_to_stay
+from autoturbo.schedule.streams import ROOM
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 from autoturbo.verifier.memory import check_kept_streams, check_memory, check_rooms

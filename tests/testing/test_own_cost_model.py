@@ -21,7 +21,7 @@ from autoturbo.cost_models.model import KernelTrees
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.registry import COST_MODELS
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.measurement import Measurement
 from autoturbo.testing import COST_MODEL_CHECKS, ContractError, CostModelCase, check_cost_model
 from autoturbo.testing.contract import small_networks

@@ -17,12 +17,12 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     instruct,
 )
-from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
-from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import Role
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.stitch.templates import clearances, local_edges
 from autoturbo.verifier import races
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.races import check_races, clocks_of, unordered_pairs

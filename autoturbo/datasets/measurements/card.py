@@ -19,8 +19,8 @@ from autoturbo.datasets.measurements.sampling import Origin
 from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.hardware.fields import Dtype
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, model_knobs, subgraph_knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.schema import Duration, Natural, Real, TypedDict
 
 LICENSE: Final = "Apache-2.0"

@@ -24,8 +24,8 @@ from autoturbo.datasets.measurements.shards import (
 from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.contract import PlanStatistics
 from autoturbo.simulator.plan import COLUMNS as PLAN_COLUMNS
 from autoturbo.simulator.sequence import run_passes

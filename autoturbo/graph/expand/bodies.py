@@ -15,9 +15,9 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs, helper, numpy_helper
 
 from autoturbo.graph.expand.writer import NoExpansionError, Writer, refuse_unless
-from autoturbo.graph.importer.structure import free_names
-from autoturbo.graph.importer.values import Step
 from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.structure import free_names
+from autoturbo.graph.values import Step
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import helper
 
 from autoturbo.graph.expand.writer import Writer, refuse_unless
-from autoturbo.graph.importer.values import Value
+from autoturbo.graph.values import Value
 
 _EXPANDS = 8
 """Opset since which Expand exists."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.importer.values import Step, Value, element_type
+from autoturbo.graph.values import Step, Value, element_type
 
 _INPUT_AXES = 13
 """Opset since which ReduceSum, Squeeze and Unsqueeze have their axes as an input."""

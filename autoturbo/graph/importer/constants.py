@@ -16,14 +16,14 @@ import numpy as np
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from autoturbo.graph.importer.external_data import inline_bytes, left_out, most_elements, restore
-from autoturbo.graph.importer.structure import (
+from autoturbo.graph.source import domain_of, one_line
+from autoturbo.graph.structure import (
     bodies,
     initializer_names,
     nodes_in,
     rename_read,
     stored_tensor,
 )
-from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
     from autoturbo.graph.source import Source

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from autoturbo.graph.importer.values import Step
 from autoturbo.graph.source import domain_of, integer_of
+from autoturbo.graph.values import Step
 
 
 class MisfitError(Exception):

@@ -35,7 +35,7 @@ from autoturbo.graph.importer.external_data import (
 from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
-    from autoturbo.graph.importer.values import Value
+    from autoturbo.graph.values import Value
 
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",

@@ -18,8 +18,8 @@ from onnx import TypeProto, ValueInfoProto
 from autoturbo.errors import did_you_mean
 from autoturbo.graph.importer.inputs import NO_SAMPLES
 from autoturbo.graph.importer.samples import like_a_batch
-from autoturbo.graph.importer.values import dims_of
 from autoturbo.graph.source import MOST_ELEMENTS, Source
+from autoturbo.graph.values import dims_of
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""

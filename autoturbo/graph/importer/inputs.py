@@ -17,8 +17,8 @@ from itertools import starmap
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
-from autoturbo.graph.importer.structure import captured_names, initializer_names, stored_tensor
 from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.structure import captured_names, initializer_names, stored_tensor
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2),

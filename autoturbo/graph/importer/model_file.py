@@ -13,13 +13,13 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 from autoturbo.files import MEMORY, NODES, is_bomb
 from autoturbo.graph.importer.external_data import TruncatedError, WireError, read_without_weights
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
-from autoturbo.graph.importer.structure import (
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.structure import (
     bodies,
     initializer_names,
     nodes_in,
     shared_names,
 )
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 
 _TOLD = 8
 """Attributes of a node, of those that its operator does not have, that notes name."""

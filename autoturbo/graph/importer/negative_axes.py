@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import NodeProto
 
-from autoturbo.graph.importer.values import Value
 from autoturbo.graph.source import domain_of
+from autoturbo.graph.values import Value
 
 _SINCE = 11
 """Opset since which ONNX itself defines negative axes, and infers shapes with them."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from autoturbo.graph.importer.values import Step, Value
 from autoturbo.graph.source import domain_of
+from autoturbo.graph.values import Step, Value
 
 _BY_VALUE: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),

@@ -52,7 +52,9 @@ from autoturbo.graph.importer.shapes import (
     schema_of,
     upper_bounds,
 )
-from autoturbo.graph.importer.structure import (
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.stored import DEQUANTISE, QUANTISE, stored_as, view_of
+from autoturbo.graph.structure import (
     bodies,
     captured_names,
     check_names,
@@ -61,7 +63,7 @@ from autoturbo.graph.importer.structure import (
     outer_names,
     stored_tensor,
 )
-from autoturbo.graph.importer.values import (
+from autoturbo.graph.values import (
     Inside,
     NotFolded,
     Step,
@@ -73,8 +75,6 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
-from autoturbo.graph.stored import DEQUANTISE, QUANTISE, stored_as, view_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.importer.rebatch import Rebatch

@@ -29,7 +29,11 @@ from fractions import Fraction
 import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
-from autoturbo.graph.importer.values import (
+from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
+from autoturbo.graph.repeats import ALIGNED, COMBINES, INDEXED, ROTATES, STATES
+from autoturbo.graph.source import Source, domain_of, integer_of
+from autoturbo.graph.table.build import MICROSOFT
+from autoturbo.graph.values import (
     Repetition,
     Step,
     Value,
@@ -37,24 +41,9 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
-from autoturbo.graph.source import Source, domain_of, integer_of
-from autoturbo.graph.table.build import MICROSOFT
 
 _SAME_ORDER = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 """Operators that leave the elements in their order."""
-
-_COMBINES = frozenset(
-    ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "Where", "Mod", "PRelu",
-     "And", "Or", "Xor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
-)  # fmt: skip
-"""Operators that broadcast their operands."""
-
-_INDEXED = frozenset(("Gather", "GatherND", "GatherElements", "ScatterElements", "Scatter"))
-"""Operators whose constant indices may count the samples."""
-
-_ALIGNED = _COMBINES | {"Concat", "MatMul"}
-"""Operators whose operands agree in their dimensions, counted from the last."""
 
 _MATRIX = 2
 """Dimensions of a matrix: what is in front of them agrees."""
@@ -68,21 +57,11 @@ _PARTS = _BOUNDS | {"Concat"}
 _SCATTERS = frozenset(("ScatterElements", "Scatter"))
 """Operators that put values into a tensor, which may be a constant, along a dimension."""
 
-_ROTATES = "RotaryEmbedding"
-"""Its constants per sample, positions or angles, have the samples in front; ONNX's own and
-Microsoft's are alike in that."""
-
 _TABLE = 2
 """Rank of a table of angles, which is for all samples."""
 
 _WITH_SIZES = 4
 """Inputs of a Resize that is given sizes."""
-
-_STATES = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
-"""Inputs of a recurrence that may be constants per sample: lengths of the sequences, states."""
-
-REPEATS = _ALIGNED | _INDEXED | _STATES.keys() | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
-"""Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
 
@@ -130,13 +109,13 @@ class Rebatch:
         changes = (
             (node.op_type in ("Reshape", "Expand"), self._scale_reshape_target),
             (node.op_type == "Resize", self._scale_resize_sizes),
-            (node.op_type in _ALIGNED or into_constant, self._repeat_operand),
-            (node.op_type in _INDEXED, self._scale_indices),
-            (node.op_type in _STATES, self._repeat_initial_state),
+            (node.op_type in ALIGNED or into_constant, self._repeat_operand),
+            (node.op_type in INDEXED, self._scale_indices),
+            (node.op_type in STATES, self._repeat_initial_state),
             (node.op_type in _BOUNDS, self._scale_slice_bounds),
         )
         change = next((change for fits, change in changes if fits), None)
-        if node.op_type == _ROTATES and domain_of(node) in ("", MICROSOFT):
+        if node.op_type == ROTATES and domain_of(node) in ("", MICROSOFT):
             return self._repeat_positions(node, inputs)
         return inputs if change is None or domain_of(node) else change(node, inputs)
 
@@ -263,7 +242,7 @@ class Rebatch:
         along = node.op_type == "Concat" or node.op_type in _SCATTERS
         if along and integer_of(node, "axis") in (axis, -from_right):
             return inputs
-        if node.op_type in _COMBINES and extent == 1:
+        if node.op_type in COMBINES and extent == 1:
             return inputs
         if node.op_type == "MatMul" and from_right <= _MATRIX:
             return inputs
@@ -286,7 +265,7 @@ class Rebatch:
     ) -> list[Value | None]:
         """Return the inputs of a recurrence, states and sequence lengths repeated per sample."""
         axis = 1 - integer_of(node, "layout")
-        return self._repeated_along(axis, inputs, _STATES[node.op_type])
+        return self._repeated_along(axis, inputs, STATES[node.op_type])
 
     def _repeated_along(
         self, axis: int, inputs: list[Value | None], places: Container[int]

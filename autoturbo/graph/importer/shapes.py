@@ -15,7 +15,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from autoturbo.graph.importer.external_data import SMALL
-from autoturbo.graph.importer.values import (
+from autoturbo.graph.source import Source, domain_of, integer_of
+from autoturbo.graph.table.build import MICROSOFT
+from autoturbo.graph.values import (
     Step,
     Value,
     dims_of,
@@ -23,8 +25,6 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.source import Source, domain_of, integer_of
-from autoturbo.graph.table.build import MICROSOFT
 
 _TERM = r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?"
 _EQUATION = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")

@@ -1,1 +1,1 @@
-"""Kernels: work, tiles and instructions."""
+"""Kernels: tiles, instructions, and loads over kernels."""

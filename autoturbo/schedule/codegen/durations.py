@@ -15,7 +15,7 @@ from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.hardware.dram import Memory, memory_of, run_seconds
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import Floats, array_of, matrix_cycles
+from autoturbo.schedule.work import Floats, array_of, matrix_cycles
 
 Numbers = TypeVar("Numbers", float, Floats)
 """A number, in compiled code, or a column of them."""

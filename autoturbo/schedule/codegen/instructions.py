@@ -28,9 +28,7 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.lines import NOTHING_KNOWN, TileReads
 from autoturbo.schedule.codegen.sequence import in_turn, solid_layers, tile_read
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import (
     BY_TILES,
     IN_LB,
@@ -41,7 +39,9 @@ from autoturbo.schedule.codegen.tiling import (
     TilingRules,
     tile_counts,
 )
-from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.stitch.lines import NOTHING_KNOWN, TileReads
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.work import Flags, Floats
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
 """Engine codes of instructions."""

@@ -17,11 +17,11 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.lines import PARTS, TileReads
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, Tiling
-from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.memory.timeline import IN_DDR, READ
+from autoturbo.schedule.stitch.lines import PARTS, TileReads
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, READ
+from autoturbo.schedule.work import Flags, Floats
 
 WINDOW = 6
 """Layers after the first unfinished one that may take turns with it."""

@@ -37,17 +37,9 @@ from autoturbo.schedule.codegen.durations import (
     transfer_seconds,
     vector_seconds,
 )
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    OUT_GB,
-    ROOM,
-)
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB, ROOM
+from autoturbo.schedule.work import Floats
 
 SUMS_MOVED: Final = 4.0
 """Times its result's bytes that a tile of partial sums moves, in and out at twice the width."""

@@ -25,21 +25,12 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import element_bytes
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tile_costs import SUMS_MOVED, Room, cheapest, product_bytes
-from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext, Zones
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    OUT_GB,
-    READ,
-    ROOM,
-)
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB, READ, ROOM
+from autoturbo.schedule.work import Flags, Floats
 
 BY_TILES = 2
 """Code of :attr:`TilingRules.across` where tiles wait for tiles, not for layers."""

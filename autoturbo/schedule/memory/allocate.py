@@ -23,9 +23,9 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.work import Flags
 
 ALIGNMENT = 64
 """Bytes: a burst of every memory in the presets."""

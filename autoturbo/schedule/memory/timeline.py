@@ -20,27 +20,24 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import Template, shares_weights, templates_of
-from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, allocate
+from autoturbo.schedule.memory.movement import STAY, Movements, move
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import STAY, Movements, move
-
-IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR, ROOM = range(7)
-"""Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
-late is read from buffers that the same kernel wrote, so it cannot be fetched ahead. The last are
-bytes of every core's LB that no tensor takes, where streams of a product may stay."""
-
-STREAM_COLUMNS = 7
-
-READ = [IN_GB, IN_DDR, LATE_GB, LATE_DDR]
-"""Columns of streams that are read."""
-
-RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
-"""Codes of where weights stay between the instances of a sub-graph."""
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.stitch.templates import Template, shares_weights, templates_of
+from autoturbo.schedule.streams import (
+    IN_GB,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+    READ,
+    RESIDENCES,
+    ROOM,
+    STREAM_COLUMNS,
+)
+from autoturbo.schedule.work import Flags
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles", "shared")
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES, SHARED = range(6)

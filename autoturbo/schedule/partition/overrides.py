@@ -17,10 +17,10 @@ from autoturbo.caches import remembered
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
+from autoturbo.schedule.partition.boxes import boxes_of
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, box_cost, extent_of, split_axes
-from autoturbo.schedule.place.instances import boxes_of
 
 Cut = tuple[int, int]
 """An axis and its parts."""

@@ -1,1 +1,1 @@
-"""Order, binding and movement of parts: Algorithms 3 and 4."""
+"""Order and binding of instances to clusters and cores: Algorithms 3 and 4."""

@@ -22,7 +22,11 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator, element_bytes
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import (
+from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext, outer_axis
+from autoturbo.schedule.partition.boxes import external_inputs
+from autoturbo.schedule.partition.split import sink
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, part_shape
+from autoturbo.schedule.work import (
     COLUMNS,
     DEPTH,
     MATRIX,
@@ -31,14 +35,6 @@ from autoturbo.schedule.codegen.work import (
     axis_roles,
     matrix_cycles,
     priced,
-)
-from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext, outer_axis
-from autoturbo.schedule.partition.split import sink
-from autoturbo.schedule.place.instances import (
-    InstanceGraph,
-    PartBook,
-    external_inputs,
-    part_shape,
 )
 
 # What a step of a recurrence takes, and which of its output's dimensions cores share out first.

@@ -17,41 +17,25 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.caches import BoundedCache, GrowingArray, remembered
+from autoturbo.caches import BoundedCache, GrowingArray
 from autoturbo.graph.arrays import (
-    GraphArrays,
     Ints,
     Regions,
-    clear_seen,
-    propagate_in,
-    seed_in,
 )
-from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR, Floats
 from autoturbo.schedule.context import SchedulingContext
+from autoturbo.schedule.partition.boxes import (
+    Cut,
+    box_regions,
+    boxes_of,
+    external_inputs,
+    regions_at,
+)
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import first_alike
-from autoturbo.schedule.partition.split import Split, box_cost, operators_of, sink, workspace
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A box of the domain of a sub-graph's last operator.
-
-    Attributes:
-        axes: The axes that are split, outermost first.
-        bounds: First step and one past the last along each.
-    """
-
-    axes: tuple[int, ...]
-    bounds: tuple[tuple[int, int], ...]
-
-
-WHOLE: Final = Cut((), ())
+from autoturbo.schedule.partition.split import operators_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,27 +200,6 @@ class InstanceGraph:
         return tuple(map(tuple, readers))
 
 
-@remembered(1 << 16)
-def external_inputs(context: SchedulingContext, layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tensors that a sub-graph reads and does not make, in order of first use."""
-    inner_tensors = {t for layer in layers for t in context.layers[layer].outputs}
-    read = (t for layer in layers for t in context.layers[layer].inputs)
-    return tuple(dict.fromkeys(t for t in read if t not in inner_tensors))
-
-
-def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
-    """Return contiguous parts of near-equal length that cover ``range(extent)``, larger first."""
-    size, rest = divmod(extent, factor)
-    return list(itertools.pairwise(n * size + min(n, rest) for n in range(factor + 1)))
-
-
-def boxes_of(context: SchedulingContext, layers: tuple[int, ...], split: Split) -> list[Cut]:
-    """Return the boxes that a split makes, the outer axis slowest."""
-    axes, operator = tuple(axis for axis, _ in split.axes), sink(context, layers)
-    bounds = (part_bounds(operator.axes[axis].extent, factor) for axis, factor in split.axes)
-    return [Cut(axes, box) for box in itertools.product(*bounds)]
-
-
 def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
     """Return the parts of a sub-graph by its split; cached."""
     key = subgraph.layers, subgraph.split.axes
@@ -254,7 +217,7 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     noted = np.asarray((*outputs, *inputs), np.int64)
     boxes = boxes_of(context, layers, subgraph.split)
     places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
-    steps, regions, seen = _regions_at(context, ops, boxes, places)
+    steps, regions, seen = regions_at(context, ops, boxes, places)
     ranks = g.dim_start[touched + 1] - g.dim_start[touched]
     regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
     shapes = [
@@ -309,82 +272,6 @@ def part_shape(book: PartBook, shape: int) -> Regions:
     """Return the regions of a part of a class, not cached: they are large."""
     key = book.shapes[shape]
     return box_regions(book.context, key.layers, key.cut)
-
-
-def box_regions(context: SchedulingContext, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
-    """Return the regions of all tensors and loops that one box of a sub-graph needs."""
-    regions, nothing = Regions.of(context.arrays), np.zeros(0, np.int64)
-    _find(context, operators_of(context, layers), [cut], regions, (nothing, nothing, nothing))
-    return regions
-
-
-def _regions_at(
-    context: SchedulingContext, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
-) -> tuple[Ints, Ints, Ints]:
-    """Return each box's regions of some loops and dimensions, and the tensors that it accesses.
-
-    Args:
-        context: The model on the target.
-        ops: Operators of a sub-graph, in order.
-        boxes: Of the domain of the last one, along the same axes.
-        places: Positions of loops, of dimensions and of tensors in the context's arrays.
-
-    Returns:
-        ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
-    """
-    regions = _find(context, ops, boxes, workspace(context).regions, places)
-    loops, dims, _ = map(len, places)
-    return regions[:, :loops], regions[:, loops : loops + dims], regions[:, loops + dims :, 1]
-
-
-def _find(
-    context: SchedulingContext,
-    ops: Ints,
-    boxes: Sequence[Cut],
-    regions: Regions,
-    places: tuple[Ints, Ints, Ints],
-) -> Ints:
-    """Compute the regions that boxes need.
-
-    Args:
-        context: The model on the target.
-        ops: Operators of the sub-graph, in order.
-        boxes: Of its last operator's domain, all along the same axes.
-        regions: Output: those of the last box.
-        places: Positions of loops, of dimensions and of tensors in the context's arrays.
-
-    Returns:
-        Begin and end at the loops, then at the dimensions, and in the last column 1 for each tensor
-        that is touched: ``(boxes, places, 2)``.
-    """
-    axes = np.asarray(boxes[0].axes, np.int64)
-    bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
-    needed = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
-    _find_regions(context.arrays, ops, axes, bounds, regions, places, needed)
-    return needed
-
-
-@njit(cache=True)
-def _find_regions(
-    g: GraphArrays,
-    ops: Ints,
-    axes: Ints,
-    boxes: Ints,
-    regions: Regions,
-    places: tuple[Ints, Ints, Ints],
-    found: Ints,
-) -> None:
-    loops, dims, tensors = places
-    for bounds, row in zip(boxes, found):  # noqa: B905 (compiled code takes no keyword here)
-        clear_seen(g, ops, regions.seen)
-        seed_in(g, ops[-1], axes, bounds, regions)
-        propagate_in(g, ops, regions)
-        for place, loop in enumerate(loops):
-            row[place, 0], row[place, 1] = regions.box_low[loop], regions.box_high[loop]
-        for place, dim in enumerate(dims, len(loops)):
-            row[place, 0], row[place, 1] = regions.low[dim], regions.high[dim]
-        for place, tensor in enumerate(tensors, len(loops) + len(dims)):
-            row[place, 1] = regions.seen[tensor]
 
 
 def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
@@ -496,84 +383,3 @@ def _sorted_dim(regions: Ints) -> int:
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
     return int(np.where(back, -1, changes).argmax())
-
-
-# Work and bytes of one part of a sub-graph, from its regions alone.
-
-
-class PartWork(NamedTuple):
-    """Computation and traffic of one part of a sub-graph.
-
-    Attributes:
-        layers: How many it has.
-        operators: How many these have.
-        macs: Multiply-accumulates on the matrix engine.
-        vector_ops: Plain operations on the vector engine.
-        special_ops: Its slow operations.
-        moved_bytes: Rearranged in the local buffers.
-        weight_bytes: Read.
-        input_bytes: Read from outside the sub-graph.
-        output_bytes: Written for others.
-        footprint_bytes: Alive at once in the local buffers of a cluster.
-        largest_layer_bytes: Of the largest tensor that an operator makes.
-    """
-
-    layers: int
-    operators: int
-    macs: float
-    vector_ops: float
-    special_ops: float
-    moved_bytes: int
-    weight_bytes: int
-    input_bytes: int
-    output_bytes: int
-    footprint_bytes: int
-    largest_layer_bytes: int
-
-
-@remembered(1 << 16)
-def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split: Split) -> PartWork:
-    """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
-    if (first := first_alike(context, layers)) != layers:
-        return middle_part_work(context, first, split)
-    cut = boxes_of(context, layers, split)[split.instances // 2]
-    footprint = box_cost(context, layers, cut.axes, cut.bounds).footprint
-    part = workspace(context).regions  # that part's still
-    g, w, ops = context.arrays, context.work, operators_of(context, layers)
-    elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
-    sizes = np.where(part.seen != 0, -(-elements * g.element // g.divisor), 0)
-    macs, vector, special = (
-        work[ops] for work in operator_work(context, np.maximum(part.box_high - part.box_low, 0))
-    )
-    operators = [(context.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
-    output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
-    weights = (
-        t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
-    )
-    return PartWork(
-        len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
-        float(special.sum()), sum(size for size, code in output_sizes if code == MOVE),
-        int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(context, layers))].sum()),
-        int(sizes[list(context.layers[layers[-1]].outputs)].sum()),
-        footprint, max((size for size, _ in output_sizes), default=0),
-    )  # fmt: skip
-
-
-def operator_work(context: SchedulingContext, lengths: Ints) -> tuple[Floats, Floats, Floats]:
-    """Return multiply-accumulates, plain and slow vector operations of each operator.
-
-    ``lengths`` are the steps of each of their axes. Multiply-accumulates of the vector engine are
-    among its plain operations too.
-    """
-    work, start = context.work, context.arrays.axis_start
-    points = _products(np.where(context.arrays.axis_computes != 0, lengths, 1), start)
-    shown = _products(np.where(work.shown != 0, lengths, 1), start)
-    macs = points * work.macs
-    plain = shown * work.vector + points * work.per_point
-    return macs, plain + np.where(work.engine == VECTOR, macs, 0), shown * work.special
-
-
-def _products(lengths: Ints, start: Ints) -> Ints:
-    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 if empty."""
-    products = np.multiply.reduceat(np.append(lengths, 1), start[:-1])
-    return np.where(np.diff(start) > 0, products, 1)

@@ -22,8 +22,8 @@ import numpy as np
 from autoturbo.database import Race, RefusedTrial
 from autoturbo.errors import RefusedError
 from autoturbo.registry import VERIFIERS, trial_name
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.search.constants import SEARCH, Racing
 from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto

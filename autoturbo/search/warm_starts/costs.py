@@ -32,18 +32,10 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import TilingRules
-from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    LATE_DDR,
-    OUT_DDR,
-    build_timeline,
-    without_outputs,
-)
+from autoturbo.schedule.memory.timeline import build_timeline, without_outputs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split, extent_of, split_axes
@@ -51,6 +43,9 @@ from autoturbo.schedule.pipeline import ModelScheduler, rules_of
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
+from autoturbo.schedule.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.simulator.bound import Needs
 from autoturbo.simulator.estimate import Estimate, estimates
 from autoturbo.simulator.isolated import side_by_side

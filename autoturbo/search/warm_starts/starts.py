@@ -28,11 +28,11 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.registry import trial_name
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
+from autoturbo.schedule.partition.boxes import external_inputs
 from autoturbo.schedule.partition.clusters import BRANCHES, EITHER, narrow_places
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, build_schedule, plan
-from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH, SearchConstants, Starts, Transfers
 from autoturbo.search.warm_starts.costs import (

@@ -30,7 +30,7 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.tiling import Amount
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.kernels import BUSY, Quantity, duration, issue, run_kernel
 from autoturbo.simulator.whole_pass import KernelRun
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Column, Instructions
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.kernels import Quantity, issue
 from autoturbo.simulator.sequence import KernelMemory, movement_times, whole_passes
 

@@ -16,8 +16,8 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats
 from autoturbo.simulator.breakdown.attribution import (
     LIMITS,
     KernelShares,

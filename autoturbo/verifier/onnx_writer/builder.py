@@ -16,8 +16,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from autoturbo.graph.domain import Interval, Region
-from autoturbo.graph.importer.structure import captured_names
 from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
+from autoturbo.graph.structure import captured_names
 from autoturbo.verifier.findings import region_text
 from autoturbo.verifier.regions import within
 

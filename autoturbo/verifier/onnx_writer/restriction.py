@@ -13,10 +13,10 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
-from autoturbo.graph.importer.structure import bodies, captured_names, rename_read
 from autoturbo.graph.indices import counted_from_front
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
+from autoturbo.graph.structure import bodies, captured_names, rename_read
 from autoturbo.verifier.onnx_writer.builder import EXPANDS, PAD_INPUTS, GraphBuilder
 from autoturbo.verifier.onnx_writer.node_regions import plan_parallel, plan_window, settled
 from autoturbo.verifier.onnx_writer.partial_operator import (

@@ -29,8 +29,8 @@ from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.importer.external_data import put_outside
 from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.graph.source import one_line
+from autoturbo.schedule.memory.movement import COPIED, REDISTRIBUTED
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.place.movement import COPIED, REDISTRIBUTED
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier.findings import instance_name
 from autoturbo.verifier.onnx_writer.builder import (

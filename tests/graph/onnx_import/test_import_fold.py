@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autoturbo.errors import ModelError
 from autoturbo.graph.importer.external_data import INDICES
 from autoturbo.graph.importer.fold import Folder
-from autoturbo.graph.importer.values import Value, tensor_type
+from autoturbo.graph.values import Value, tensor_type
 from tests.graph.onnx_import.import_models import (
     BOOL,
     FLOAT,

@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.importer.shapes import foreign_types, upper_bounds
-from autoturbo.graph.importer.values import Step, Value, static_shape, tensor_type
 from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.values import Step, Value, static_shape, tensor_type
 from tests.graph.onnx_import.import_models import (
     BOOL,
     INT64,

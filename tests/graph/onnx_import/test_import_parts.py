@@ -23,8 +23,9 @@ from autoturbo.graph.importer.external_data import (
 from autoturbo.graph.importer.fold import Folder, FoldError, constant_array, small_array
 from autoturbo.graph.importer.freeze import Extents, freeze, resolve
 from autoturbo.graph.importer.shapes import InferenceError, infer, merge, schema_of
-from autoturbo.graph.importer.structure import captured_names, in_order
-from autoturbo.graph.importer.values import (
+from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.structure import captured_names, in_order
+from autoturbo.graph.values import (
     Value,
     dims_of,
     dtype_name,
@@ -32,7 +33,6 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, kind_of, label, one_line
 from tests.graph.onnx_import.import_models import (
     FLOAT,
     INT64,

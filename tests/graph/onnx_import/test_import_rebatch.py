@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from autoturbo.errors import ModelError
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.importer.rebatch import Rebatch
-from autoturbo.graph.importer.values import Value, tensor_type
+from autoturbo.graph.values import Value, tensor_type
 from tests.graph.onnx_import.import_models import (
     INT64,
     ints,

@@ -18,17 +18,13 @@ import numpy as np
 
 from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Ints, Regions, whole_bytes
-from autoturbo.schedule.codegen.lines import TileReads, tile_reads
-from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
-from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.context import SchedulingContext
+from autoturbo.schedule.partition.boxes import external_inputs
 from autoturbo.schedule.place.bind import Binding, Placement, extents_in, layer_bindings
-from autoturbo.schedule.place.instances import (
-    InstanceGraph,
-    PartBook,
-    external_inputs,
-    part_shape,
-)
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, part_shape
+from autoturbo.schedule.stitch.lines import TileReads, tile_reads
+from autoturbo.schedule.stitch.stages import Stage, part_memory, stage_table
+from autoturbo.schedule.work import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

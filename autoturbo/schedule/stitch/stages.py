@@ -24,7 +24,10 @@ from autoturbo.graph.arrays import (
     region_bytes,
 )
 from autoturbo.graph.operators import MAX_RANK
-from autoturbo.schedule.codegen.work import (
+from autoturbo.schedule.context import LayerArrays, SchedulingContext
+from autoturbo.schedule.partition.split import workspace
+from autoturbo.schedule.place.bind import Binding
+from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
     DEPTH,
@@ -42,9 +45,6 @@ from autoturbo.schedule.codegen.work import (
     depth_of,
     shown_points,
 )
-from autoturbo.schedule.context import LayerArrays, SchedulingContext
-from autoturbo.schedule.partition.split import workspace
-from autoturbo.schedule.place.bind import Binding
 
 
 class Stage(IntEnum):

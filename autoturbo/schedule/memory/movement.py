@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Template
 from autoturbo.schedule.place.bind import Binding, Placement, core_spans
 from autoturbo.schedule.place.instances import InstanceGraph
+from autoturbo.schedule.stitch.templates import Template
 
 STAY, COPIED, REDISTRIBUTED = range(3)
 """Codes of movements."""

@@ -26,13 +26,14 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Column, Instructions, Kernel
-from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Amount, Role, Tiling
-from autoturbo.schedule.codegen.work import Flags
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.memory.allocate import ALIGNMENT
-from autoturbo.schedule.memory.timeline import IN_DDR, Timeline
+from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.stitch.stages import Stage
+from autoturbo.schedule.streams import IN_DDR
+from autoturbo.schedule.work import Flags
 
 
 class KernelLoads(NamedTuple):

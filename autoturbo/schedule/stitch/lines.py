@@ -18,11 +18,11 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions, clear_seen, need, propagate_in
-from autoturbo.schedule.codegen.stages import spread_over
-from autoturbo.schedule.codegen.work import COUNT, MATRIX, ROWS, Flags
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.partition.split import workspace
 from autoturbo.schedule.place.bind import Binding, core_spans
+from autoturbo.schedule.stitch.stages import spread_over
+from autoturbo.schedule.work import COUNT, MATRIX, ROWS, Flags
 
 PARTS: Final = 16
 """First parts of a layer for which it is known what they read: fewer than tiles may be, rounded

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from autoturbo.errors import ModelError
     from autoturbo.graph.operators import Stored
-    from autoturbo.graph.stored import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,21 @@ class Value:
     def dtype(self) -> str:
         """Return the element type as numpy names it; ``""`` if it is not known."""
         return dtype_name(element_type(self.type))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A constant as a view of one that the file stores.
+
+    Attributes:
+        stored: The constant in the file.
+        part: How its elements were chosen, node by node; empty if the view has all of them.
+        beside: Scales and zero points of its conversion from narrow values.
+    """
+
+    stored: Value
+    part: tuple[str, ...] = ()
+    beside: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
