@@ -1,30 +1,26 @@
-"""How hot functions are compiled.
+"""How hot functions are compiled, and how compiling is told.
 
 Numba counts references to every array that a function reads from a named tuple, and each count is
 an atomic operation. A function that allocates nothing can do without the counts: its caller holds
 every array that it sees. Nor are arrays handed over as pointers: each is seven words, so that a
 named tuple of a dozen is copied at every call that is not inlined. What borrows is therefore always
-inlined. ``benchmarks/compiled_core.py`` measures what this buys: without it, a first trial of
-ResNet-50, compiling included, takes 1.10 times the CPU seconds, and 64 trials later 1.05 times.
+inlined. Without it a first search of ResNet-50, compiling included, takes 1.6 times the CPU
+seconds, and a later one 1.7 times.
+
+Numba keeps compiled code in NUMBA_CACHE_DIR, beside the sources, or in the user's cache folder,
+whichever can be written.
 
 Whoever shows how far compiling is says so here before Numba is imported, which takes longer than
 many a command: the first module that has something to compile imports it.
-
-Compiled code is kept where Numba keeps it: in NUMBA_CACHE_DIR, beside the sources, or in the user's
-cache folder, whichever can be written; that it is not in the first of these is said. Ours is also
-read where it can only be read (an image that was warmed by another user), what is missing there is
-kept in the next folder, and compiled without being kept where Numba would refuse to. Several
-processes may share a folder.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -39,11 +35,13 @@ PACKAGE = __name__.partition(".")[0]
 SECONDS_EACH = 0.4
 """Seconds that a function takes to compile on a usual machine: all that is known at first."""
 
-_DIGITS = 16
-"""Of a hash that names a file."""
-
 _BELIEVED = 20
 """Compiled functions whose own time counts as much as the usual one."""
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that is compiled when it is first called, and kept on disk."""
+    return _compiled(function)
 
 
 def borrowing(function: Callable[P, R]) -> Callable[P, R]:
@@ -52,14 +50,28 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     Slices of arrays are fine, they borrow as well; a function that allocates fails to compile.
 
     Returns:
-        The compiled function. Numba inlines it into compiled callers, and caches it on disk.
+        The compiled function, which Numba inlines into compiled callers.
     """
+    return _compiled(function, _nrt=False, forceinline=True)
+
+
+def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     from numba import njit
 
-    _prepare()
-    options: dict[str, Any] = {"cache": True, "_nrt": False, "forceinline": True}
-    compiled: Callable[P, R] = njit(**options)(function)
-    return compiled
+    _listen()
+    compiler: Any = njit
+    config: Any = import_module("numba").config
+    usual = config.CACHE_DIR
+    # Numba unpickles what is kept before it compares versions: a type of another version that has
+    # been moved since would end the run, so each version has a folder of its own
+    config.CACHE_DIR = usual or str(Path(__file__).parent / "__pycache__" / __version__)
+    try:
+        kept: Callable[P, R] = compiler(cache=True, **options)(function)
+    except RuntimeError:  # Numba refuses to keep it where it can write no folder
+        kept = compiler(**options)(function)
+    finally:
+        config.CACHE_DIR = usual
+    return kept
 
 
 def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
@@ -73,7 +85,6 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
     """
     from numba.extending import register_jitable
 
-    _prepare()
     register_jitable(_nrt=False, forceinline=True)(function)
     return function
 
@@ -101,7 +112,6 @@ class CompileProgress:
         self._on_change, self._clock = on_change, clock
         self._seconds = 0.0
         self._depth, self._began = 0, 0.0
-        self._expected: set[str] | None = None
         self._done: set[str] = set()
         self._raised: Exception | None = None
 
@@ -117,8 +127,11 @@ class CompileProgress:
 
     @property
     def total(self) -> int:
-        """Return how many functions are compiled in the end, if all that is loaded is needed."""
-        return len(self._done | (self._expected or set()))
+        """Return how many functions are compiled in the end, if all that is loaded is needed.
+
+        What can be read from the disk is among them until it has been called.
+        """
+        return len(self._done | {name for name, found in _loaded() if not found.signatures})
 
     @property
     def left_s(self) -> float:
@@ -128,8 +141,6 @@ class CompileProgress:
 
     def begin(self) -> None:
         """Record that compiling a function has begun, perhaps within one that calls it."""
-        if self._expected is None:
-            self._expected = {name for name, function in _loaded() if not _is_kept(function)}
         if not self.running:
             self._began = self._clock()
         self._depth += 1
@@ -160,7 +171,7 @@ class CompileProgress:
 def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
     """Report every function that is compiled in this context; yield ``progress``."""
     if "numba" in sys.modules:
-        _prepare()
+        _listen()
     _watching.append(progress)
     try:
         yield progress
@@ -171,151 +182,19 @@ def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
 _watching: list[CompileProgress] = []
 
 
+@functools.cache
 def kept_in() -> Path | None:
-    """Return the folder of compiled code; None if none can be written."""
-    locator = _keeper()
-    return None if locator is None else Path(locator.get_cache_path()).parent
+    """Return the folder of compiled code; None if Numba can write none."""
 
+    def nothing() -> None:
+        """Is never called."""
 
-def _keeper() -> Any:
-    """Return the locator of the folder of compiled code; None if none can be written."""
-    tried = (locator.from_function(kept_in, __file__) for locator in _locators())
-    return next((found for found in tried if found), None)
-
-
-@functools.cache
-def cannot_keep() -> bool:
-    """Return whether compiled code cannot be kept."""
-    return _keeper() is None
+    keeps: Any = compiled(nothing)
+    folder = keeps.stats.cache_path
+    return None if folder is None else Path(folder).parent
 
 
 @functools.cache
-def where_kept() -> str:
-    """Return the line that says where compiled code is kept; empty for the usual folder."""
-    given, beside, _ = _locators()
-    asked = import_module("numba.core.config").CACHE_DIR
-    locator, folder = _keeper(), asked or Path(__file__).parent
-    if locator is None:
-        return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
-    if isinstance(locator, given if asked else beside):
-        return ""
-    return f"{folder} is read-only: what is compiled is kept in {kept_in()}"
-
-
-def _locators() -> tuple[Any, ...]:
-    """Return Numba's cache locators, best first."""
-    caching = import_module("numba.core.caching")
-    return (
-        caching.UserProvidedCacheLocator,
-        caching.InTreeCacheLocator,
-        caching.UserWideCacheLocator,
-    )
-
-
-@functools.cache
-def _prepare() -> None:
-    """Make Numba notify the observers, and cache our functions if possible."""
-    _listen()
-    _keep()
-
-
-def _keep() -> None:
-    """Make our functions load from read-only folders, and compile without a folder."""
-    caching: Any = import_module("numba.core.caching")
-    dispatcher: Any = import_module("numba.core.dispatcher").Dispatcher
-    given, beside, users = _locators()
-
-    class Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        """Looks into more folders."""
-
-        _locator_classes = (
-            *(given, beside, users, caching.ZipCacheLocator),
-            *(_readable(given), _readable(beside)),
-        )
-
-    class File(caching.IndexDataCacheFile):  # type: ignore[misc]
-        """Cache file that names code by its key's hash: numbers of processes would collide.
-
-        Attributes:
-            others: Files that are read where this one lacks something.
-        """
-
-        others: tuple[Any, ...] = ()
-
-        def load(self, key: Any) -> Any:
-            found = super().load(key)
-            more = (other.load(key) for other in self.others)
-            return found or next((data for data in more if data), None)
-
-        def save(self, key: Any, data: Any) -> None:
-            name = hashlib.sha256(self._dump(key)).hexdigest()[:_DIGITS]
-            name = self._data_name_pattern.replace("{number:d}", name)
-            self._save_data(name, data)
-            self._save_index(self._load_index() | {key: name})
-
-    class Cache(caching.FunctionCache):  # type: ignore[misc]
-        """Does without being kept: the disk may be full, or not ours."""
-
-        _impl_class = Impl
-
-        def __init__(self, function: Any) -> None:
-            super().__init__(function)
-            locators = (self._impl.locator, *_read_only(function, self._impl.locator))
-            base = self._impl.filename_base
-            files = (File(one.get_cache_path(), base, _stamp(one)) for one in locators)
-            self._cache_file, *others = files
-            self._cache_file.others = tuple(others)
-
-        def save_overload(self, sig: Any, data: Any) -> None:
-            with suppress(OSError):
-                super().save_overload(sig, data)
-
-    usual = dispatcher.enable_caching
-
-    def enable_caching(self: Any) -> None:
-        if self.py_func.__module__.partition(".")[0] != PACKAGE:
-            usual(self)
-            return
-        with suppress(RuntimeError):  # it can be kept nowhere
-            self._cache = Cache(self.py_func)
-
-    dispatcher.enable_caching = enable_caching
-
-
-def _read_only(function: Any, written: Any) -> Iterator[Any]:
-    """Yield a function's locators in folders that come before the one that is written."""
-    for locator in _locators():
-        if isinstance(written, locator):
-            return
-        if found := _readable(locator).from_function(function, function.__code__.co_filename):
-            yield found
-
-
-def _stamp(locator: Any) -> tuple[str, Any]:
-    """Return the version of compiled code: an upgrade may change callees, not the file itself."""
-    return __version__, locator.get_source_stamp()
-
-
-@functools.cache
-def _readable(locator: Any) -> Any:
-    """Return the locator class limited to folders that have the function compiled already."""
-    caching: Any = import_module("numba.core.caching")
-
-    class Readable(locator):  # type: ignore[misc]
-        """Where somebody else has compiled it, from this source for this processor."""
-
-        def ensure_cache_path(self) -> None:
-            stem, version = Path(self._py_file).stem, "{}{}".format(*sys.version_info)
-            pattern = f"{stem}.*-{self._lineno}.py{version}*.nbi"
-            for path in Path(self._cache_path).glob(pattern):
-                file = caching.IndexDataCacheFile(self._cache_path, path.stem, _stamp(self))
-                if _has_this_processor(file):
-                    return
-            raise FileNotFoundError(self._cache_path)
-
-    return Readable
-
-
 def _listen() -> None:
     """Make Numba notify the observers of compiling."""
     from numba.core import event
@@ -353,22 +232,3 @@ def _name(dispatcher: Any) -> str:
     module, name = function.__module__, function.__qualname__
     ours = getattr(sys.modules.get(module), name, None) is dispatcher
     return f"{module}:{name}" if ours and module.partition(".")[0] == PACKAGE else ""
-
-
-def _is_kept(dispatcher: Any) -> bool:
-    """Return whether a function is compiled for this source and processor, here or on disk."""
-    if dispatcher.signatures:
-        return True
-    file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells
-    return file is not None and any(map(_has_this_processor, (file, *getattr(file, "others", ()))))
-
-
-def _has_this_processor(file: Any) -> bool:
-    """Return whether a cache file of Numba has code of this source for this processor."""
-    from numba.core.registry import cpu_target
-
-    processor = cpu_target.target_context.codegen().magic_tuple()
-    try:
-        return any(key[1] == processor for key in file._load_index())  # noqa: SLF001
-    except Exception:  # noqa: BLE001  whatever stands there: it is compiled anew
-        return False

@@ -6,11 +6,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
-from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
+from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
@@ -176,7 +176,6 @@ class LiveLine:
         self._standing: RunStatus | None = None
         self._expected: dict[tuple[str, str], RunStatus] = {}
         self._compiling = CompileProgress(self._show_compiling)
-        self._told = False
         self._held = ExitStack()
         self._live: Live | None = None
 
@@ -213,11 +212,6 @@ class LiveLine:
             self._show()
 
     def _show_compiling(self) -> None:
-        if not self._told and self._open[:1] == [self]:
-            self._told = True
-            if line := where_kept():
-                with suppress(OSError):
-                    print(plain(line), file=self._stream, flush=True)
         self._show()
         if not self._compiling.running:
             check()  # LLVM may have swallowed a Ctrl-C
@@ -234,7 +228,7 @@ class LiveLine:
         compiling = self._compiling
         if not compiling.running:
             return live_line(self._standing, width) if self._standing else ""
-        kept = not cannot_keep()
+        kept = kept_in() is not None
         return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
 
     def _text(self) -> RichText:

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import arithmetic, borrowing
+from autoturbo.compiled import arithmetic, borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.dram import turnaround_seconds
 from autoturbo.hardware.target import Target
@@ -213,7 +212,7 @@ def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     return vector_seconds(q[Amount.VECTOR], q[Amount.SPECIAL], local, steps, r), 0.0
 
 
-@njit(cache=True)
+@compiled
 def durations(engine: int, amounts: Floats, rates: Floats) -> Floats:
     """Return :func:`duration` of instructions of one engine, ``(2, instructions)``."""
     found = np.empty((2, len(amounts)))
@@ -253,7 +252,7 @@ def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
     }
 
 
-@njit(cache=True)
+@compiled
 def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Issue all instructions; return the engines' totals and the result of :func:`issue`."""
     total = len(where)
@@ -279,7 +278,7 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
     return out, begin, end, done
 
 
-@njit(cache=True)
+@compiled
 def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats) -> float:
     """Return the seconds in which three engines are all busy.
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from autoturbo.caches import GrowingArray, remembered
+from autoturbo.compiled import compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
@@ -234,7 +234,7 @@ def run_passes(
     return float(latency)
 
 
-@njit(cache=True)
+@compiled
 def _run_passes(
     order: Ints, cluster: Ints, seconds: Floats, remote: tuple[Ints, Ints],
     loops: int, barrier: float, begins: Floats,

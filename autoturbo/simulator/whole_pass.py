@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.dram import Memory
 from autoturbo.schedule.codegen.durations import Rate, own_share, rates_of
@@ -418,7 +417,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool:
     """Issue all instructions of a pass, kernel by kernel; each cluster has a bus of its own.
 
@@ -495,7 +494,7 @@ def _move(p: _Plan, s: _State, kernel: int, now: float) -> float:
     return float(body)
 
 
-@njit(cache=True)
+@compiled
 def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
     """Issue a kernel, and the loads for which it leaves the bus.
 

@@ -24,9 +24,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.sequence import in_turn, solid_layers, tile_read
 from autoturbo.schedule.codegen.tiling import (
@@ -230,7 +229,7 @@ class _Program(NamedTuple):
     saved: Ints
 
 
-@njit(cache=True)
+@compiled
 def _program(  # noqa: PLR0913  compiled: arrays by position
     rules: InstructionRules,
     tiles: Ints,

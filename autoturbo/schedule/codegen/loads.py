@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Column, Instructions, Kernel
@@ -371,7 +370,7 @@ class _Held(NamedTuple):
         return _Held(birth, death, low, high, count, alive, born, last, before)
 
 
-@njit(cache=True)
+@compiled
 def _place(
     wanted: Ints, held: _Held, room: int, passed: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:

@@ -13,9 +13,8 @@ needs a slot, so a layer with weights begins early only if none before it still 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.tiling import IN_LB, Tiling
 from autoturbo.schedule.stitch.lines import PARTS, TileReads
@@ -109,7 +108,7 @@ def solid_layers(tiles: Ints, stages: Floats, streams: Ints) -> Flags:
     return found | (tiles[:, Tiling.DEPTHS] > 1) | (stages[:, Stage.SEQUENCE] > 0)
 
 
-@njit(cache=True)
+@compiled
 def in_turn(
     tiles: Ints,
     loads: Ints,

@@ -25,9 +25,8 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import arithmetic, borrowing
+from autoturbo.compiled import arithmetic, borrowing, compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.durations import (
     Numbers,
@@ -224,7 +223,7 @@ def _blocks(extent: float, sides: tuple[int, int]) -> list[int]:
     return sorted(n for n in found if n <= FEW_TILES)
 
 
-@njit(cache=True)
+@compiled
 def _cheapest(
     stage: Floats, stream: Ints, room: Room, rates: Floats, usual: _Cut, cuts: Ints
 ) -> _Cut:
@@ -306,7 +305,7 @@ class _Step(NamedTuple):
     latency: float
 
 
-@njit(cache=True)
+@compiled
 def _seconds_of(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) -> float:
     return float(_seconds(stage, stream, room, rates, cut))
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from autoturbo.compiled import compiled
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.place.bind import Scope
@@ -126,7 +126,7 @@ def _crowded(lives: Ints) -> bool:
     return float((change.cumsum() ** 2).sum()) > CROWDED
 
 
-@njit(cache=True)
+@compiled
 def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
     """Place buffers in turn, each at the lowest address that is free for its whole life.
 

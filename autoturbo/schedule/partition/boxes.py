@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from autoturbo.caches import remembered
+from autoturbo.compiled import compiled
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions, clear_seen, propagate_in, seed_in
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.partition.split import Split, operators_of, sink, workspace
@@ -106,7 +106,7 @@ def _find(
     return needed
 
 
-@njit(cache=True)
+@compiled
 def _find_regions(
     g: GraphArrays,
     ops: Ints,

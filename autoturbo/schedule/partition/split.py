@@ -42,10 +42,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numba import njit
 
 from autoturbo.caches import remembered
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
@@ -416,7 +415,7 @@ def workspace(context: SchedulingContext) -> Workspace:
     return Workspace(regions, np.zeros_like(regions.seen), np.zeros_like(regions.seen))
 
 
-@njit(cache=True)
+@compiled
 def _cost(
     g: GraphArrays,
     a: LayerArrays,

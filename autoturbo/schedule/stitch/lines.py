@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions, clear_seen, need, propagate_in
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.partition.split import workspace
@@ -191,7 +190,7 @@ def _own_region(
     return np.concatenate((begin, end)) if there[0] and (end > begin).all() else None
 
 
-@njit(cache=True)
+@compiled
 def _dimension_roles(
     g: GraphArrays, ops: Ints, anchor: int, role: Ints, tensor: int, own: Ints, regions: Regions
 ) -> Ints:
@@ -269,7 +268,7 @@ def _needs(
     return found
 
 
-@njit(cache=True)
+@compiled
 def _lines_needed(  # noqa: PLR0913  compiled: arrays by position
     g: GraphArrays,
     ops: Ints,

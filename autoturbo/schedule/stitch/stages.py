@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
 from autoturbo.caches import remembered
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import borrowing, compiled
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
@@ -295,7 +294,7 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Re
     return total
 
 
-@njit(cache=True)
+@compiled
 def _core_table(  # noqa: PLR0913  compiled: arrays by position
     g: GraphArrays,
     a: LayerArrays,
