@@ -23,16 +23,13 @@ from autoturbo.database.formats import (
     encode,
     merge,
     parse_line,
-    parsed,
     row_of,
     unpack,
 )
 from autoturbo.database.records import (
     OTHER_EVALUATOR,
-    RECORD_SCHEMA,
     BestSchedule,
     HandedOut,
-    KernelRecord,
     Record,
     RunInfo,
     TrialRecord,
@@ -189,14 +186,13 @@ def _rows(
 ) -> Iterator[Sequence[Any] | str]:
     """Yield every row that SQLite can read; in the end, how many others there are.
 
-    Behind a page that cannot be read, the rows are asked for by their numbers. Kernels have none.
+    Behind a page that cannot be read, the rows are asked for by their numbers.
 
     Raises:
         UNREADABLE: SQLite refuses for another reason than damage, a lock for example.
     """
-    numbered = table != "kernels"
-    own, order = ("rowid", "ORDER BY rowid") if numbered else ("0", "")
-    query = f"SELECT {own}, {', '.join(columns)} FROM {table} WHERE {own} > ? {order}"  # noqa: S608
+    names = ", ".join(columns)
+    query = f"SELECT rowid, {names} FROM {table} WHERE rowid > ? ORDER BY rowid"  # noqa: S608
     place, tried, count, lost = -(2**63), 0, 0, False
     while tried < _MOST_TRIED:
         try:
@@ -209,8 +205,6 @@ def _rows(
             if not tables.is_damage(error):
                 raise
             place, tried, lost = max(place, 0) + 1, tried + 1, True
-            if not numbered:
-                break
     if lost:
         yield _lost(connection, table, count)
 
@@ -226,10 +220,8 @@ def _lost(connection: sqlite3.Connection, table: str, read: int) -> str:
 
 def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
     """Decode a row; raises AutoTurboError or ValueError."""
-    if kind is KernelRecord:
-        return parsed({"kind": "kernel", "schema": RECORD_SCHEMA, **row}, Location())
     record = parse_line(unpack(row["record"]).encode(), Location())
-    if type(record) is not kind:
+    if record is None or type(record) is not kind:
         raise ValueError("its record is one of another table")
     stored = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
     if any(row[name] != stored[name] for name in row if name not in ("record", "decisions")):
@@ -249,8 +241,6 @@ def contradiction(record: Record) -> str:
         case BestSchedule():
             wrong = _of_measurement(record.measurement)
             return wrong or ("" if is_unchecked(record) else _of_schedule(record))
-        case KernelRecord():
-            return "" if record.seconds > 0 else "seconds: a kernel takes some time"
 
 
 def doubt(connection: sqlite3.Connection, best: BestSchedule) -> str:

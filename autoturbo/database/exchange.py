@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import io
 import json
+import logging
 import os
 import sqlite3
 from collections import Counter
@@ -38,7 +39,6 @@ from autoturbo.database.records import (
     RECORD_SCHEMA,
     BestSchedule,
     Counts,
-    KernelRecord,
     PairKey,
     Record,
     RunInfo,
@@ -50,6 +50,8 @@ from autoturbo.extras import how_to_install
 from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
 from autoturbo.simulator.measurement import VERSION
 
+LOG = logging.getLogger("autoturbo")
+
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
 _PARQUET = b"PAR1"
@@ -60,7 +62,7 @@ COLUMNS: Final[dict[str, str]] = {
     "model": "string", "target": "string", "batch": "int64",
     "graph_hash": "string", "target_hash": "string", "dtype": "string",
     "scheduler_version": "string", "state": "string", "created": "string",
-    "latency_s": "float64", "signature": "string",
+    "latency_s": "float64",
     "record": "string",
 }  # fmt: skip
 """Names and types, as pyarrow names them; times in seconds."""
@@ -84,7 +86,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
         connection: To the database.
         path: The file to write.
         outputs: What it may not replace.
-        best_only: Leave out runs, trials and kernel times.
+        best_only: Leave out runs and trials.
 
     Returns:
         The number of records written, of each kind.
@@ -107,8 +109,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
         for kind in kinds:
             for row in sorted_rows(connection, kind, location):
                 counts[TABLES[kind].name] += 1
-                is_kernel = kind is KernelRecord
-                yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], location, str)
+                yield read(row[-1], location, str)
 
     is_parquet = path.suffix == PARQUET_SUFFIX
     output = Kind.PARQUET if is_parquet else Kind.RECORDS
@@ -172,7 +173,7 @@ def _columns(text: str) -> dict[str, Any]:
     key = values.get("key") or {}
     columns = {name: values[name] for name in COLUMNS if name in values}
     columns |= {name: key[name] for name in COLUMNS if name in key}
-    names = {"id": "run", "trial": "number", "seconds": "latency_s"}
+    names = {"id": "run", "trial": "number"}
     columns |= {column: values[name] for name, column in names.items() if name in values}
     columns |= {"latency_s": measured["latency"]} if measured else {}
     return {**columns, "record": text}
@@ -219,7 +220,7 @@ def opened(path: Path, database: Path) -> Iterator[Source]:
         first: dict[str, Location] = {}
         with tables.transaction(connection):
             tables.make_tables(connection)
-            for location, record in _parsed(lines):
+            for location, record in _parsed(lines, path):
                 read[TABLES[type(record)].name] += 1
                 merge(connection, record, location)
                 if isinstance(record, TrialRecord):
@@ -227,15 +228,20 @@ def opened(path: Path, database: Path) -> Iterator[Source]:
         yield Source(connection, path, Counts(**read), first)
 
 
-def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
-    """Yield the records of an export, runs before their trials.
+def _parsed(
+    lines: Iterable[tuple[Location, bytes]], path: Path
+) -> Iterator[tuple[Location, Record]]:
+    """Yield the records of an export, runs before their trials; of kernels' times, tell how many.
 
     Raises:
         DatabaseError: One contradicts itself or, if this version wrote it, lacks something.
     """
-    ours = set[str]()
+    ours, kernels = set[str](), 0
     for location, line in lines:
         record = parse_line(line, location)
+        if record is None:
+            kernels += 1
+            continue
         wrong = contradiction(record)
         if isinstance(record, RunInfo) and _is_own(record.key):
             ours.add(record.id)
@@ -246,6 +252,8 @@ def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location,
         if wrong:
             raise DatabaseError(wrong, location, "the file was changed after it was exported")
         yield location, record
+    if kernels:
+        LOG.warning("%s: left out %d kernel times, which are not kept any more", path, kernels)
 
 
 def _is_own(key: PairKey) -> bool:

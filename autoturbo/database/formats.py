@@ -12,7 +12,7 @@ import operator
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
@@ -20,7 +20,6 @@ from autoturbo.database.records import (
     DERIVED,
     RECORD_SCHEMA,
     BestSchedule,
-    KernelRecord,
     Record,
     RunInfo,
     TrialRecord,
@@ -54,11 +53,11 @@ KINDS: Mapping[str, type[Record]] = {
     "run": RunInfo,
     "trial": TrialRecord,
     "best": BestSchedule,
-    "kernel": KernelRecord,
 }
 """The kinds of record, in the order in which an export holds them."""
 
 _NAMES: Mapping[type[Record], str] = {kind: name for name, kind in KINDS.items()}
+_KERNEL = "kernel"
 _LINE = "expected one JSON record a line, as 'autoturbo db export' writes them"
 _SMALL = 1 << 14  # a trial's text: a small window costs half a percent and saves half the time
 
@@ -77,7 +76,7 @@ def encode(record: Record) -> str:
     except InvalidError as error:
         path = dotted(error.first.path)
         message = f"{kind} record: {path}: {error.first.message}"
-        if path.startswith(("measurement", "failure", "seconds", "handed_out")):
+        if path.startswith(("measurement", "failure", "handed_out")):
             raise MeasurerError(message) from None
         raise ValueError(message) from None
 
@@ -117,8 +116,10 @@ def _own(text: str) -> Record:
     return KINDS[kind].from_dict(values)
 
 
-def parse_line(line: bytes, at: Location) -> Record:
-    """Return the record in one line of an export, checked.
+def parse_line(line: bytes, at: Location) -> Record | None:
+    """Return the record in one line of an export, checked; None for the time of a kernel.
+
+    Those were written by versions before 4 of the tables, and nothing reads them.
 
     Raises:
         DatabaseError: What the line holds is not a record, and which field is wrong.
@@ -136,6 +137,8 @@ def parse_line(line: bytes, at: Location) -> Record:
         raise DatabaseError(str(error), at, _LINE) from None
     if not isinstance(values, dict):
         raise DatabaseError("not a JSON object", at, _LINE)
+    if values.get("kind") == _KERNEL:
+        return None
     try:
         return parsed(values, at)
     except RecursionError:
@@ -151,7 +154,7 @@ def parsed(values: Mapping[str, Any], at: Location) -> Record:
     fields = dict(values)
     kind, version = fields.pop("kind", None), fields.pop("schema", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        hint = f"expected a line of 'autoturbo db export': one of {', '.join(KINDS)}"
+        hint = "expected a line of 'autoturbo db export': run, trial or best"
         raise DatabaseError(f"{kind!r:.40} is not a kind of record", _field(at, "kind"), hint)
     if version != RECORD_SCHEMA or isinstance(version, bool):
         message = f"a record of version {version!r:.40}; this version reads {RECORD_SCHEMA}"
@@ -190,7 +193,6 @@ def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
             "knobs": knobs,
             "verified": document_type(Verified, checks=checks),
         },
-        "kernel": {},
     }
     for name, kind in KINDS.items():
         tagged: dict[str, Any] = (
@@ -270,7 +272,7 @@ class Table:
     Attributes:
         name: Of the table.
         key: Columns that tell one record from another.
-        others: The other columns; the last one has the record, or what there is of it.
+        others: The other columns; the last one has the record.
     """
 
     name: str
@@ -308,7 +310,6 @@ TABLES: Mapping[type[Record], Table] = {
         _KEY,
         ("model", "target", "batch", "run", "trial", "latency", "verified", "decisions", "record"),
     ),
-    KernelRecord: Table("kernels", ("target_hash", "scheduler_version", "signature"), ("seconds",)),
 }
 """The tables, in the order in which an export holds their records."""
 
@@ -335,8 +336,6 @@ def rank(record: Record) -> tuple[Any, ...]:
             checks, verifier = record.verified.strength if record.verified else (0, 0)
             what = (record.measurement.latency, knobs)
             return (*what, -checks, -verifier, record.created, encode(record))
-        case KernelRecord():
-            return (record.seconds,)
 
 
 def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
@@ -367,11 +366,10 @@ def _outranks(
     found = connection.execute(table.find, row[: len(table.key)]).fetchone()
     if found is None:
         return True
-    (record_kept,) = found
-    if record_kept == row[-1]:
+    (kept,) = found
+    if kept == row[-1]:
         return False
-    is_kernel = isinstance(record, KernelRecord)
-    old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
+    old = decode(kept, at)
     _check_same_run(record, old, at)
     return rank(old) > rank(record)
 
@@ -399,8 +397,6 @@ def row_of(record: Record) -> tuple[Any, ...]:
             decisions = pack(canonical(record.decisions)) if record.decisions else b""
             return (*astuple(record.key), *names, int(record.batch), *columns, checks, decisions,
                     pack(text))  # fmt: skip
-        case KernelRecord():
-            return (*astuple(record)[:-1], float(record.seconds))
 
 
 def has_run(connection: sqlite3.Connection, run: str) -> bool:

@@ -31,7 +31,6 @@ from autoturbo.database.records import (
     BestSchedule,
     Counts,
     ImportResult,
-    KernelRecord,
     Record,
     RunInfo,
     TrialRecord,
@@ -84,8 +83,7 @@ class Source:
             return
         table = TABLES[kind]
         for row in sorted_rows(self.connection, kind, Location(self.path)):
-            record = KernelRecord(*row) if kind is KernelRecord else decode(row[-1], Location())
-            yield named(table, row), record, ""
+            yield named(table, row), decode(row[-1], Location()), ""
 
 
 Doubts = dict[tuple[object, ...], str]
@@ -138,8 +136,6 @@ def _key(record: Record) -> tuple[object, ...]:
             return (record.run, record.number)
         case BestSchedule():
             return dataclasses.astuple(record.key)
-        case KernelRecord():
-            return dataclasses.astuple(record)[:-1]
 
 
 def taken_in(connection: sqlite3.Connection, source: Source, doubts: Doubts) -> ImportResult:
@@ -229,17 +225,11 @@ class _Taking:
             return False
         query = "SELECT number, record FROM trials WHERE run = ?"
         theirs = dict(self._source.connection.execute(query, (info.id,)).fetchall())
-        for number, kept in self._connection.execute(query, (old.id,)).fetchall():
-            if number in theirs and theirs[number] != kept:
-                with suppress(DatabaseError):
-                    one, other = decode(theirs[number], self._at), decode(kept, self._at)
-                    if (
-                        isinstance(one, TrialRecord)
-                        and isinstance(other, TrialRecord)
-                        and one.unlike(other)
-                    ):
-                        return False
-        return True
+        ours = self._connection.execute(query, (old.id,)).fetchall()
+        return not any(
+            theirs.get(number, kept) != kept and _differ(theirs[number], kept, self._at)
+            for number, kept in ours
+        )
 
     def _sound(self, info: RunInfo) -> RunInfo:
         """Return a run as it is taken, without what it cannot have handed out."""
@@ -268,8 +258,6 @@ class _Taking:
                 return dataclasses.replace(record, id=self._names[record.id], settings=settings)
             case TrialRecord() | BestSchedule():
                 return dataclasses.replace(record, run=self._names.get(record.run, record.run))
-            case _:
-                return record
 
     def _contradicts(self, record: Record) -> str:
         """Return how a record contradicts the database."""

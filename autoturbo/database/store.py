@@ -31,7 +31,6 @@ from autoturbo.database.records import (
     Decided,
     HandedOut,
     ImportResult,
-    KernelRecord,
     PairKey,
     RefusedTrial,
     RunInfo,
@@ -76,7 +75,7 @@ _SHRINK_EVERY_S = 1.0
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
-    (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
+    (SELECT count(*) FROM best)"""
 
 
 class BestFilter(TypedDict, total=False):
@@ -550,30 +549,6 @@ class Database:
             return self._decoded(record, BestSchedule).decisions
         return read(kept, Location(self.path), json.loads) if kept else {}
 
-    # Kernels
-
-    def add_kernels(
-        self, times: Mapping[str, float], *, target_hash: str, scheduler_version: str
-    ) -> None:
-        """Record kernel times in seconds by signature; of two for one, the lower.
-
-        Raises:
-            MeasurerError: A time that is not a finite number.
-        """
-        location = Location(self.path)
-        with self._writing() as connection:
-            for signature, seconds in times.items():
-                record = KernelRecord(target_hash, scheduler_version, signature, seconds)
-                merge(connection, record, location)
-
-    def kernels(self, *, target_hash: str, scheduler_version: str) -> dict[str, float]:
-        """Return all recorded kernel times of a target, in seconds by signature."""
-        query = """SELECT signature, seconds FROM kernels
-            WHERE target_hash = ? AND scheduler_version = ? ORDER BY signature"""
-        with self._reading() as connection:
-            key = (column(target_hash), column(scheduler_version))
-            return dict(connection.execute(query, key).fetchall())
-
     # The whole
 
     def export(self, path: str | Path, *, best_only: bool = False, force: bool = False) -> Counts:
@@ -584,7 +559,7 @@ class Database:
 
         Args:
             path: The file to write.
-            best_only: Leave out runs, trials and kernel times.
+            best_only: Leave out runs and trials.
             force: Replace a file of another kind; never the database.
 
         Returns:

@@ -1,6 +1,6 @@
 """The tables of the database: opening, recognising and migrating its file.
 
-Each row of ``runs``, ``trials`` and ``best`` holds the whole record, the line of an export packed
+Each row holds the whole record, the line of an export packed
 (:mod:`autoturbo.database.formats`), beside the columns that are looked up and sorted.
 """
 
@@ -74,6 +74,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (  # version 3: records are packed; of best schedules, the decisions beside the record
         "ALTER TABLE best ADD COLUMN decisions BLOB",
         "CREATE INDEX best_by_target ON best (target_hash, dtype, scheduler_version)",
+    ),
+    (  # version 4: no times of kernels
+        "DROP TABLE kernels",
     ),
 )
 """Statements that lead from each version to the next, from the empty file on. Never edited."""

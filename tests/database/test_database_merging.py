@@ -27,7 +27,7 @@ FORMS = (".jsonl", ".parquet", ".db")
 
 # Runs of one id are one run, so their settings are the same; their trials may be measured anew.
 _runs = samples.runs.map(lambda run: samples.run_info(run.id, state=run.state, refused=run.refused))
-_records = _runs | samples.agreeing_trials | samples.loose_bests | samples.kernels
+_records = _runs | samples.agreeing_trials | samples.loose_bests
 _lists = st.lists(_records, max_size=6)
 
 
@@ -84,7 +84,7 @@ def test_every_form_holds_everything(tmp_path: Path, records: list[Record]) -> N
 def test_what_taking_in_reports(tmp_path: Path, form: str) -> None:
     with samples.filled(tmp_path / "at.db") as database:
         database.export(tmp_path / f"out{form}")
-    everything = Counts(runs=1, trials=3, best=1, kernels=1)
+    everything = Counts(runs=1, trials=3, best=1)
     with Database.open(tmp_path / "new.db") as database:
         first, second = (database.take_in(tmp_path / f"out{form}") for _ in range(2))
     assert (first.read, first.changed) == (everything, everything)
@@ -179,14 +179,13 @@ def test_a_parquet_file_has_columns_to_look_at(tmp_path: Path) -> None:
     with samples.filled(tmp_path / "at.db") as database:
         database.export(tmp_path / "out.parquet")
     table = parquet.read_table(tmp_path / "out.parquet").to_pylist()
-    assert [row["kind"] for row in table] == ["run", "trial", "trial", "trial", "best", "kernel"]
+    assert [row["kind"] for row in table] == ["run", "trial", "trial", "trial", "best"]
     assert [row["latency_s"] for row in table[1:4]] == [0.01, 0.005, 0.01 / 3]
     assert (table[0]["run"], table[0]["state"], table[0]["graph_hash"]) == (
         "aa00",
         "running",
         "9f31",
     )
-    assert (table[5]["signature"], table[5]["latency_s"]) == ("51a9", 1e-6)
     again = parquet.read_schema(tmp_path / "out.parquet").metadata
     assert again[b"autoturbo.record_schema"] == b"1"
 

@@ -20,7 +20,7 @@ def test_a_closed_database_on_media_that_cannot_be_written(tmp_path: Path) -> No
         samples.filled(disk / "at.db").close()
         make_read_only(disk)
         with Database.open(disk / "at.db", read_only=True) as database:
-            assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+            assert database.counts() == Counts(runs=1, trials=3, best=1)
             assert database.best() == (samples.best(),)
             assert database.state(database.run("aa00")) == "killed"
             database.export(tmp_path / "out.jsonl")

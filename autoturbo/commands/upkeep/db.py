@@ -41,7 +41,7 @@ EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
 
 
 CountsJson = TypedDict("CountsJson", {
-    "runs": Natural, "trials": Natural, "best": Natural, "kernels": Natural,
+    "runs": Natural, "trials": Natural, "best": Natural,
 })  # fmt: skip
 """How many records of each kind."""
 
@@ -259,7 +259,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     ),
     takes(
         "--best", action="store_true",
-        help="only the best schedules: no runs, trials and kernel times",
+        help="only the best schedules: no runs and trials",
     ),
     add_force_option,
     usage="FILE [--best] [--force]",
@@ -433,7 +433,7 @@ def published_schemas() -> dict[str, dict[str, Any]]:
 
 
 def _counts(of: Counts) -> CountsJson:
-    return {"runs": of.runs, "trials": of.trials, "best": of.best, "kernels": of.kernels}
+    return {"runs": of.runs, "trials": of.trials, "best": of.best}
 
 
 def _as_json(best: BestSchedule) -> BestJson:
@@ -475,7 +475,7 @@ def _run(best: BestSchedule) -> str:
 def counted(counts: Counts) -> str:
     """Say how many records of each kind there are."""
     parts = dataclasses.asdict(counts).items()
-    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel time"}
+    names = {"runs": "run", "trials": "trial", "best": "best schedule"}
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 

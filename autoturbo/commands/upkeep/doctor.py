@@ -202,7 +202,7 @@ def _print(found: DoctorLine, console: Console) -> None:
     rows.append(("compiled code", f"{cache['folder']}: {cache['state']}"))
     rows.append(("Ray cluster", found["ray"]["state"]))
     counts = database["counts"].items() if "counts" in database else ()
-    kinds = {"best": "best schedules", "kernels": "kernel times"}
+    kinds = {"best": "best schedules"}
     held = [f"{number} {kinds.get(kind, kind)}" for kind, number in counts]
     rows.append(("database", f"{database['path']}: {', '.join([database['state'], *held])}"))
     console.table(("checked", "found"), rows, words=2)
