@@ -369,7 +369,6 @@ class Kind(enum.Enum):
     TRACE = "a trace", rb'\s*\{"traceEvents"'
     SIDE_CAR = "a side-car for Netron", rb'\s*\{\s*"signature"\s*:\s*"netron:attachment"'
     RECORDS = "an export of records", rb'\{[^\n]*"kind"\s*:\s*"(run|trial|best)"'
-    PARQUET = "a Parquet file", rb"PAR1"
     # ours, and without a write-ahead log: one that is tuned into has one
     DATABASE = "an exported database", _SQLITE + rb"..\x01\x01.{48}ATub"
     TABLE = (

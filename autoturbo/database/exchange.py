@@ -1,24 +1,19 @@
 """Exports all records of a database to a file, and imports files.
 
-Written are JSON lines, Parquet, or a database to be read only; taken in are all of these, within
-the caller's transaction, and a run's manifest.
+Written are JSON lines or a database to be read only; taken in are both of these, within the
+caller's transaction, and a run's manifest.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import io
 import json
 import logging
-import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from autoturbo.database import tables
 from autoturbo.database.checking import (
@@ -46,32 +41,13 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location, UsageError
-from autoturbo.extras import how_to_install
-from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
+from autoturbo.files import MEMORY, Kind, Outputs, open_input
 from autoturbo.simulator.measurement import VERSION
 
 LOG = logging.getLogger("autoturbo")
 
-DATABASE_SUFFIXES = (".db", ".sqlite")
-PARQUET_SUFFIX = ".parquet"
-_PARQUET = b"PAR1"
-
-COLUMNS: Final[dict[str, str]] = {
-    "kind": "string", "schema": "int64",
-    "run": "string", "number": "int64",
-    "model": "string", "target": "string", "batch": "int64",
-    "graph_hash": "string", "target_hash": "string", "dtype": "string",
-    "scheduler_version": "string", "state": "string", "created": "string",
-    "latency_s": "float64",
-    "record": "string",
-}  # fmt: skip
-"""Names and types, as pyarrow names them; times in seconds."""
-
-_SCHEMA: Final = "autoturbo.record_schema"
-_CHECKSUM: Final = "autoturbo.records_sha256"
-"""Name of the metadata: SHA-256 of all records, each followed by a line feed."""
-
-_ROWS = 20_000  # of a row group: some tens of MB of text
+_LINES, _DATABASES = ("", ".jsonl"), (".db", ".sqlite")
+"""Ends of the names of both forms; a pipe has none."""
 
 
 # Out
@@ -93,31 +69,26 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 
     Raises:
         DatabaseError: The file cannot be written, or what is there may not be replaced.
-        UsageError: PyArrow is missing, which Parquet files need.
+        UsageError: The name has another ending than those of exports.
     """
     kinds = [BestSchedule] if best_only else list(TABLES)
     location = Location(outputs.database)
-    if path.suffix in DATABASE_SUFFIXES:
+    if path.suffix in _DATABASES:
         with (
             outputs.open(path, Kind.DATABASE, DatabaseError) as file,
             tables.new_file(file) as copy,
         ):
             return _copy_rows(connection, copy, kinds, location)
     counts: Counter[str] = Counter()
-
-    def texts() -> Iterator[str]:
+    outputs.check(path, Kind.RECORDS, DatabaseError)
+    if path.suffix not in _LINES:
+        hint = "a name ends in .jsonl (JSON lines), .db or .sqlite (a database)"
+        raise UsageError(f"no export ends in {path.suffix!r}", Location(path), hint)
+    with outputs.open(path, Kind.RECORDS, DatabaseError) as file:
         for kind in kinds:
             for row in sorted_rows(connection, kind, location):
                 counts[TABLES[kind].name] += 1
-                yield read(row[-1], location, str)
-
-    is_parquet = path.suffix == PARQUET_SUFFIX
-    output = Kind.PARQUET if is_parquet else Kind.RECORDS
-    with outputs.open(path, output, DatabaseError) as file:
-        if is_parquet:
-            _write_parquet(texts(), file)
-        else:
-            file.writelines(text.encode("ascii") + b"\n" for text in texts())
+                file.write(read(row[-1], location, str).encode("ascii") + b"\n")
     return Counts(**counts)
 
 
@@ -139,60 +110,12 @@ def _copy_rows(
     return Counts(**counts)
 
 
-def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
-    """Write one row a record: the line itself as ``record``, and columns to filter by.
-
-    The file's metadata have a checksum of the records: pages have none, and one bit of a
-    compressed page may be a digit of a latency.
-
-    Raises:
-        UsageError: PyArrow is missing.
-    """
-    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    schema = arrow.schema(
-        [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()],
-        metadata={_SCHEMA: str(RECORD_SCHEMA)},
-    )
-    checksum = hashlib.sha256()
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while part := list(islice(texts, _ROWS)):
-            checksum.update("".join(f"{text}\n" for text in part).encode())
-            rows = [_columns(text) for text in part]
-            columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
-            writer.write_table(arrow.table(columns, schema=schema))
-        writer.add_key_value_metadata({_CHECKSUM: checksum.hexdigest()})
-
-
-def _columns(text: str) -> dict[str, Any]:
-    """Return the columns of a record."""
-    try:
-        values: Mapping[str, Any] = json.loads(text)
-    except RecursionError:
-        raise DatabaseError("a damaged record: nested too deeply", hint=tables.CHECK) from None
-    measured = values.get("measurement") or {}
-    key = values.get("key") or {}
-    columns = {name: values[name] for name in COLUMNS if name in values}
-    columns |= {name: key[name] for name in COLUMNS if name in key}
-    names = {"id": "run", "trial": "number"}
-    columns |= {column: values[name] for name, column in names.items() if name in values}
-    columns |= {"latency_s": measured["latency"]} if measured else {}
-    return {**columns, "record": text}
-
-
-def _arrow(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        message = "Parquet files need pyarrow, which is not installed"
-        raise UsageError(message, hint=how_to_install("parquet")) from None
-
-
 # In
 
 
 @contextmanager
 def opened(path: Path, database: Path) -> Iterator[Source]:
-    """Open an export by its first bytes: a database, a Parquet file, or JSON lines.
+    """Open an export by its first bytes: a database, or JSON lines.
 
     A run's ``manifest.json`` is the record of the run.
 
@@ -201,7 +124,6 @@ def opened(path: Path, database: Path) -> Iterator[Source]:
 
     Raises:
         DatabaseError: The file cannot be read.
-        UsageError: PyArrow is missing, which Parquet files need.
     """
     if tables.is_database(path):
         if path.samefile(database):
@@ -210,12 +132,7 @@ def opened(path: Path, database: Path) -> Iterator[Source]:
             yield Source(other, path)
         return
     with _open(path) as file, closing(tables.temporary()) as connection:
-        start = file.read(len(_PARQUET))
-        file.seek(0)
-        if start == _PARQUET:
-            lines = _parquet_lines(file, path)
-        else:
-            lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
+        lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
         read: Counter[str] = Counter()
         first: dict[str, Location] = {}
         with tables.transaction(connection):
@@ -279,44 +196,6 @@ def _differing(given: Any, written: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: not as it was written"
 
 
-def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    """Yield the texts of a file's records; a location's line is the row, from 1.
-
-    Raises:
-        DatabaseError: Not a file that :func:`write_parquet` has written, or a damaged one.
-        UsageError: PyArrow is missing.
-    """
-    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    number = 0
-    try:
-        if "record" not in parquet.read_schema(file).names:
-            hint = "expected a file of 'autoturbo db export FILE.parquet'"
-            raise DatabaseError("a Parquet file without records", Location(path), hint)
-        source = parquet.ParquetFile(file, read_dictionary=["record"])
-        stored, unpacked = file.seek(0, os.SEEK_END), 0
-        metadata = source.metadata.metadata or {}
-        written = metadata.get(_CHECKSUM.encode())  # not of 0.1 and before
-        if written is None and metadata.keys() != {_SCHEMA.encode(), b"ARROW:schema"}:
-            message = "the Parquet file is damaged: not the metadata that it was written with"
-            raise DatabaseError(message, Location(path), "export it again")
-        checksum = hashlib.sha256()
-        for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
-            for text in part.column(0):  # one at a time: a dictionary may say one text often
-                number, record = number + 1, str(text.as_py()).encode()
-                unpacked += len(record)
-                checksum.update(record + b"\n")
-                if is_bomb(unpacked, stored):
-                    message = f"{stored} bytes unpack to more than {unpacked // 2**20} MiB"
-                    raise DatabaseError(message, Location(path, number), MEMORY.hint)
-                yield Location(path, number), record
-        if written is not None and written.decode(errors="replace") != checksum.hexdigest():
-            message = "the Parquet file is damaged: its records are not those that were written"
-            raise DatabaseError(message, Location(path), "export it again")
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
-        raise DatabaseError(message, Location(path), "export it again") from None
-
-
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
     for number, line in enumerate(iter(lambda: file.readline(MEMORY.bytes + 1), b""), start=1):
         location = Location(path, number)
@@ -339,24 +218,8 @@ def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file for reading; a pipe is read first, so that no one waits for its end later.
-
-    Returns:
-        The open file, or a pipe's content in memory: either can be read from any place.
-
-    Raises:
-        DatabaseError: The file cannot be read.
-    """
     try:
-        file = open_input(path)
-        if file.seekable():
-            return file
-        with file:
-            content = file.read(MEMORY.bytes + 1)
-        if len(content) > MEMORY.bytes:
-            hint = f"save it as a file; {MEMORY.hint}"
-            raise DatabaseError("too long for a pipe", Location(path), hint)
-        return io.BytesIO(content)
+        return open_input(path)
     except IsADirectoryError:
         raise DatabaseError("a folder, not an export", Location(path)) from None
     except (OSError, ValueError) as error:

@@ -554,8 +554,8 @@ class Database:
     def export(self, path: str | Path, *, best_only: bool = False, force: bool = False) -> Counts:
         """Write all records, one consistent state of the database.
 
-        A name that ends in ``.parquet`` gives a Parquet file, ``.db`` or ``.sqlite`` a database
-        that is compact and can be read where nothing can be written, any other JSON lines.
+        A name that ends in ``.jsonl``, or in nothing, gives JSON lines; ``.db`` or ``.sqlite`` a
+        database that is compact and can be read where nothing can be written.
 
         Args:
             path: The file to write.
@@ -568,7 +568,7 @@ class Database:
         Raises:
             DatabaseError: The file cannot be written, or the database not be read, or what is there
                 may not be replaced.
-            UsageError: Parquet files cannot be written here.
+            UsageError: The name has another ending.
         """
         with self._reading() as connection:
             outputs = Outputs(database=self.path, force=force)
@@ -595,7 +595,6 @@ class Database:
         Raises:
             DatabaseError: The file is none that this version can read, and which record; or the
                 database cannot be written.
-            UsageError: Parquet files cannot be read here.
         """
         with exchange.opened(Path(path), self.path) as source:
             doubts: merging.Doubts = {}

@@ -160,8 +160,9 @@ def test_an_importer_that_changes_what_it_reads_is_found(
         return merge(connection, record, at)
 
     monkeypatch.setattr(exchange, "merge", later)
-    monkeypatch.setattr(fuzz, "shaken", lambda data, _: data)  # so that it is taken
-    assert [what for _, what in found("parquet", seeds, 1)] == [
+    for change in ("shaken", "_edited"):  # none, so that it is taken
+        monkeypatch.setattr(fuzz, change, lambda line, _: line)
+    assert [what for _, what in found("json-lines", seeds, 1)] == [
         "wrong acceptance: N records that were not in it"
     ]
 

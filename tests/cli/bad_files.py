@@ -671,17 +671,15 @@ def export_unknown_record(cli: Cli) -> list[str]:
 
 
 @case
-def export_that_unpacks_to_gigabytes(cli: Cli) -> list[str]:
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    record = '{"kind":"kernel"}' + " " * 530_000
-    words = arrow.DictionaryArray.from_arrays(
-        arrow.array([0] * 20_000, arrow.int32()), arrow.array([record])
-    )
-    schema = {"autoturbo.record_schema": "1"}
-    table = arrow.table({"record": words}).replace_schema_metadata(schema)
-    parquet.write_table(table, cli.folder / "bomb.parquet")
-    return ["db", "import", "bomb.parquet"]
+def export_of_another_form(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["db", "export", "records.parquet"]
+
+
+@case
+def export_of_another_form_taken_in(cli: Cli) -> list[str]:
+    (cli.folder / "records.parquet").write_bytes(b"PAR1\x15\x04\xff")
+    return ["db", "import", "records.parquet"]
 
 
 @case

@@ -45,7 +45,7 @@ def overwrite(path: Path, *pages: int) -> None:
 def lines(path: Path) -> set[bytes]:
     """The records of a database, as an export has them."""
     with Database.open(path) as database:
-        return set(samples.content(database, path.with_suffix(".out")).splitlines())
+        return set(samples.content(database, path.with_suffix(".lines.jsonl")).splitlines())
 
 
 def saved(path: Path) -> tuple[set[bytes], tuple[str, ...]]:
@@ -66,7 +66,7 @@ def test_a_sound_database_is_saved_whole(tmp_path: Path) -> None:
         assert samples.content(database, tmp_path / "new.jsonl") == export
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_earlier_versions_are_saved_too(tmp_path: Path, version: int) -> None:
     text = (Path(__file__).parent / f"version_{version}.sql").read_text(encoding="utf-8")
     with contextlib.closing(sqlite3.connect(tmp_path / "at.db")) as connection:

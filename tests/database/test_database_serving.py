@@ -60,7 +60,7 @@ def test_an_exported_database_is_read_without_writing_anything(tmp_path: Path, e
         again.add_trials([samples.trial(3)])
 
 
-@pytest.mark.parametrize("ending", [".db", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("ending", [".db", ".jsonl"])
 def test_only_the_best_schedules(tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"best{ending}"
     with samples.filled(tmp_path / "at.db") as database:

@@ -254,7 +254,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     "autoturbo db export records.jsonl",
     takes(
         "file", metavar="FILE", type=Path,
-        help="ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
+        help="ends in .jsonl (JSON lines), .db or .sqlite (a database to read); "
         "- for standard output",
     ),
     takes(
@@ -265,7 +265,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     usage="FILE [--best] [--force]",
 )  # fmt: skip
 def _export(options: argparse.Namespace, console: Console) -> int:
-    """Write every record: JSON lines, Parquet, or a database to be read only."""
+    """Write every record: JSON lines, or a database to be read only."""
     to_stream = str(options.file) == "-"
     file = Path("/dev/stdout") if to_stream else options.file
     with opened(options.db) as database:
@@ -284,9 +284,7 @@ _trust_option = takes(
 
 @_ACTION(
     "autoturbo db import records.jsonl",
-    takes(
-        "files", metavar="FILE", type=Path, nargs=1, help="JSON lines, Parquet, or another database"
-    ),
+    takes("files", metavar="FILE", type=Path, nargs=1, help="JSON lines, or another database"),
     _trust_option,
     usage="FILE [--trust]",
 )
