@@ -14,17 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from autoturbo.database.checking import (
-    Simulate,
-    disagreement,
-    named,
-    put_best,
-    sound_rows,
-    there,
-)
-from autoturbo.database.formats import TABLES, decode, encode, has_run, is_news, merge
+from autoturbo.database.believing import Simulate, disagreement, put_best, there
+from autoturbo.database.checking import named, sound_rows
+from autoturbo.database.formats import decode
 from autoturbo.database.records import (
     BORROWS,
     CALL,
@@ -35,6 +28,7 @@ from autoturbo.database.records import (
     RunInfo,
     TrialRecord,
 )
+from autoturbo.database.rows import TABLES, has_run, is_news, merge, sorted_rows
 from autoturbo.errors import DatabaseError, Location
 
 _MOST_FINDINGS = 20
@@ -45,19 +39,6 @@ _MOST_FORGED = 16
 
 _LONGEST_NUMBER = 7
 """Digits of what counts up in an id; more are a part of a name."""
-
-
-def sorted_rows(
-    connection: sqlite3.Connection, kind: type[Record], at: Location
-) -> Iterator[tuple[Any, ...]]:
-    """Yield all columns of a table, sorted: equal databases have equal exports."""
-    table = TABLES[kind]
-    present = table.there(connection)
-    chosen = ", ".join(name if name in present else "NULL" for name in table.columns)
-    query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-    for *row, record in connection.execute(query):
-        # runs without a password that an earlier release may have kept
-        yield (*row, encode(decode(record, at)) if kind is RunInfo else record)
 
 
 @dataclass(frozen=True, slots=True)

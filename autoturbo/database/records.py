@@ -20,9 +20,6 @@ from autoturbo.schema import Bool, Choice, Text, Whole
 from autoturbo.simulator.measurement import ROUNDING, Failure, Measurement, Outcome
 from autoturbo.verifier.findings import Check
 
-DATABASE_SCHEMA = 4
-"""Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
-
 RECORD_SCHEMA = 1
 """Version of the JSON form of every record, in the database and in exports."""
 

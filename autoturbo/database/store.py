@@ -19,9 +19,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from autoturbo.database import exchange, merging, tables
-from autoturbo.database.checking import Simulate, doubt, hand_out_best, structure
-from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
+from autoturbo.database import exporting, importing, merging, opening
+from autoturbo.database.believing import Simulate, doubt, hand_out_best
+from autoturbo.database.checking import structure
+from autoturbo.database.formats import decode, read
+from autoturbo.database.holding import hold, is_held
 from autoturbo.database.misses import Miss, find_miss
 from autoturbo.database.records import (
     DERIVED,
@@ -38,7 +40,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
-from autoturbo.database.run_folder import hold, is_held
+from autoturbo.database.rows import TABLES, column, has_run, merge, row_of
 from autoturbo.database.waiting import GONE, LOCKED, Place, Waiting
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 from autoturbo.files import Outputs, check_writable
@@ -140,7 +142,7 @@ class Database:
             DatabaseError: It cannot be opened, is damaged, of a newer version, or something else.
         """
         path = _named(path)
-        connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
+        connection = opening.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
         return cls(connection, path, read_only=read_only)
 
     @classmethod
@@ -154,12 +156,12 @@ class Database:
         if path.is_file() and path.stat().st_size:
             cls.open(path).close()
             return
-        tables.check_place(path, create=True)
+        opening.check_place(path, create=True)
         try:
             check_writable(path, DatabaseError)
         except DatabaseError:
             message = "the database cannot be opened"
-            raise DatabaseError(message, Location(path), tables.WRITABLE) from None
+            raise DatabaseError(message, Location(path), opening.WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -222,8 +224,8 @@ class Database:
         try:
             self._own.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if tables.code_of(error) not in _BUSY:
-                raise tables.explained(error, self.path) from error
+            if opening.code_of(error) not in _BUSY:
+                raise opening.explained(error, self.path) from error
             return False
         return True
 
@@ -250,7 +252,7 @@ class Database:
             waiting.is_gone = True
             self._place.forsake()
         elif self._begun():
-            with tables.transaction(self._own, None):
+            with opening.transaction(self._own, None):
                 waiting.store(self._own, Location(self.path))
             self._waiting = None
             waiting.forget()
@@ -572,7 +574,7 @@ class Database:
         """
         with self._reading() as connection:
             outputs = Outputs(database=self.path, force=force)
-            return exchange.write(connection, Path(path), outputs, best_only)
+            return exporting.write(connection, Path(path), outputs, best_only)
 
     def take_in(self, path: str | Path, simulate: Simulate | None = None) -> ImportResult:
         """Merge an export or another database, whichever the file is.
@@ -596,7 +598,7 @@ class Database:
             DatabaseError: The file is none that this version can read, and which record; or the
                 database cannot be written.
         """
-        with exchange.opened(Path(path), self.path) as source:
+        with importing.opened(Path(path), self.path) as source:
             doubts: merging.Doubts = {}
             if simulate is not None:  # before the database is locked: it takes its time
                 with self._reading() as connection:
@@ -672,16 +674,16 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str | None) -> Iterator[sqlite3.Connection]:
         try:
-            with tables.transaction(self._connection, begin):
+            with opening.transaction(self._connection, begin):
                 yield self._connection
-        except tables.UNREADABLE as error:
-            raise tables.explained(error, self.path) from error
+        except opening.UNREADABLE as error:
+            raise opening.explained(error, self.path) from error
 
     def _decoded(self, kept: str | bytes, kind: type[_R], name: str = "") -> _R:
         record = decode(kept, Location(self.path, field=name or None))
         if not isinstance(record, kind):
             message = f"a damaged record: not a {kind.__name__}"
-            raise DatabaseError(message, Location(self.path), tables.CHECK)
+            raise DatabaseError(message, Location(self.path), opening.CHECK)
         return record
 
     def _add_trial(
@@ -712,7 +714,7 @@ class Database:
         figures = dict(zip(DERIVED, row[1:], strict=True))
         if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
             message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"
-            raise DatabaseError(message, Location(self.path), tables.CHECK)
+            raise DatabaseError(message, Location(self.path), opening.CHECK)
         if info.refused:
             figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
         if info.refuses(0) or HEURISTIC in info.lacking:

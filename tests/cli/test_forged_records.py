@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo.database import BestSchedule, Database, RunInfo, TrialRecord
-from autoturbo.database.formats import TABLES, row_of
+from autoturbo.database.rows import TABLES, row_of
 from autoturbo.simulator.measurement import Measurement
 from tests.cli.bad_files import saved, tiny, tuned_in
 from tests.cli.command_line import Cli, cli_in

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import autoturbo
-from autoturbo.database import Database, check, run_folder
+from autoturbo.database import Database, check, holding
 from autoturbo.errors import AutoTurboError
 from autoturbo.files import Kind, Outputs
 from tests.cli.bad_files import saved, tiny
@@ -125,7 +125,7 @@ def test_what_is_kept_beside_the_database(cli: Cli, run: str, end: str, *, there
 
 def test_the_lock_of_a_run_that_goes_on(cli: Cli, run: str) -> None:
     with Database.open(DATABASE) as database, database.holding(run):
-        place = run_folder.lock_file(Path(DATABASE), run).name
+        place = holding.lock_file(Path(DATABASE), run).name
         refuses(cli, ("db", "best", "-o"), place, BESIDE)
 
 

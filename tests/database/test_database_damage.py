@@ -11,13 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.database import (
-    Counts,
-    Database,
-    PairKey,
-    RunFolder,
-    check,
-)
+from autoturbo.database import Counts, Database, PairKey, RunFolder, check
 from autoturbo.errors import DatabaseError
 from tests.database import database_samples as samples
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.database import Counts, Database, RunInfo, record_schema
-from autoturbo.database.formats import encode, rank
+from autoturbo.database.formats import encode
+from autoturbo.database.rows import rank
 from autoturbo.errors import DatabaseError
 from autoturbo.simulator.measurement import VERSION
 from tests.database import database_samples as samples

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import autoturbo
 from autoturbo.database import Counts, Database, HandedOut
-from autoturbo.database.formats import encode, merge
+from autoturbo.database.formats import encode
 from autoturbo.database.records import Record, RunInfo, TrialRecord
+from autoturbo.database.rows import merge
 from autoturbo.errors import DatabaseError, Location, UsageError
 from tests.database import database_samples as samples
 

@@ -18,7 +18,7 @@ from autoturbo.database import (
     RunInfo,
     TrialRecord,
 )
-from autoturbo.database.formats import TABLES, row_of
+from autoturbo.database.rows import TABLES, row_of
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
 from tests.database import database_samples as samples

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
-from autoturbo.database.formats import TABLES, encode, pack, row_of
+from autoturbo.database.formats import encode, pack
 from autoturbo.database.records import Record
+from autoturbo.database.rows import TABLES, row_of
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError
 from autoturbo.schedule.knobs import Knobs

@@ -1,8 +1,4 @@
-"""Exports all records of a database to a file, and imports files.
-
-Written are JSON lines or a database to be read only; taken in are both of these, within the
-caller's transaction, and a run's manifest.
-"""
+"""Opens files of records to take them in: JSON lines, databases, and a run's manifest."""
 
 from __future__ import annotations
 
@@ -15,21 +11,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from autoturbo.database import tables
-from autoturbo.database.checking import (
-    contradiction,
-    readable_texts,
-)
-from autoturbo.database.formats import (
-    TABLES,
-    canonical,
-    encode,
-    merge,
-    pack,
-    parse_line,
-    read,
-)
-from autoturbo.database.merging import Source, sorted_rows
+from autoturbo.database import opening, tables
+from autoturbo.database.believing import contradiction
+from autoturbo.database.checking import readable_texts
+from autoturbo.database.formats import canonical, encode, parse_line
+from autoturbo.database.merging import Source
 from autoturbo.database.records import (
     RECORD_SCHEMA,
     BestSchedule,
@@ -39,78 +25,13 @@ from autoturbo.database.records import (
     RunInfo,
     TrialRecord,
 )
+from autoturbo.database.rows import TABLES, merge
 from autoturbo.database.run_folder import MANIFEST
-from autoturbo.errors import DatabaseError, Location, UsageError
-from autoturbo.files import MEMORY, Kind, Outputs, open_input
+from autoturbo.errors import DatabaseError, Location
+from autoturbo.files import MEMORY, open_input
 from autoturbo.simulator.measurement import VERSION
 
 LOG = logging.getLogger("autoturbo")
-
-_LINES, _DATABASES = ("", ".jsonl"), (".db", ".sqlite")
-"""Ends of the names of both forms; a pipe has none."""
-
-
-# Out
-
-
-def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_only: bool) -> Counts:
-    """Write every record, runs before their trials; the file appears whole or not at all.
-
-    The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
-
-    Args:
-        connection: To the database.
-        path: The file to write.
-        outputs: What it may not replace.
-        best_only: Leave out runs and trials.
-
-    Returns:
-        The number of records written, of each kind.
-
-    Raises:
-        DatabaseError: The file cannot be written, or what is there may not be replaced.
-        UsageError: The name has another ending than those of exports.
-    """
-    kinds = [BestSchedule] if best_only else list(TABLES)
-    location = Location(outputs.database)
-    if path.suffix in _DATABASES:
-        with (
-            outputs.open(path, Kind.DATABASE, DatabaseError) as file,
-            tables.new_file(file) as copy,
-        ):
-            return _copy_rows(connection, copy, kinds, location)
-    counts: Counter[str] = Counter()
-    outputs.check(path, Kind.RECORDS, DatabaseError)
-    if path.suffix not in _LINES:
-        hint = "a name ends in .jsonl (JSON lines), .db or .sqlite (a database)"
-        raise UsageError(f"no export ends in {path.suffix!r}", Location(path), hint)
-    with outputs.open(path, Kind.RECORDS, DatabaseError) as file:
-        for kind in kinds:
-            for row in sorted_rows(connection, kind, location):
-                counts[TABLES[kind].name] += 1
-                file.write(read(row[-1], location, str).encode("ascii") + b"\n")
-    return Counts(**counts)
-
-
-def _copy_rows(
-    connection: sqlite3.Connection,
-    copy: sqlite3.Connection,
-    kinds: Iterable[type[Record]],
-    at: Location,
-) -> Counts:
-    counts: Counter[str] = Counter()
-    with tables.transaction(copy):
-        tables.make_tables(copy)
-        for kind in kinds:
-            rows = (
-                (*row, pack(kept) if isinstance(kept, str) else kept)
-                for *row, kept in sorted_rows(connection, kind, at)
-            )
-            counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
-    return Counts(**counts)
-
-
-# In
 
 
 @contextmanager
@@ -125,17 +46,17 @@ def opened(path: Path, database: Path) -> Iterator[Source]:
     Raises:
         DatabaseError: The file cannot be read.
     """
-    if tables.is_database(path):
+    if opening.is_database(path):
         if path.samefile(database):
             raise DatabaseError("the database itself", Location(path), "name another one")
         with _open_database(path) as other:
             yield Source(other, path)
         return
-    with _open(path) as file, closing(tables.temporary()) as connection:
+    with _open(path) as file, closing(opening.temporary()) as connection:
         lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
         read: Counter[str] = Counter()
         first: dict[str, Location] = {}
-        with tables.transaction(connection):
+        with opening.transaction(connection):
             tables.make_tables(connection)
             for location, record in _parsed(lines, path):
                 read[TABLES[type(record)].name] += 1
@@ -230,16 +151,16 @@ def _open(path: Path) -> BinaryIO:
 @contextmanager
 def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """Open another database in one consistent state, if it is sound."""
-    other = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
+    other = opening.connect(path, create=False, read_only=True, timeout_s=30.0)
     try:
         other.execute("BEGIN")
         (verdict,) = other.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             hint = f"'autoturbo db check --db {path} --save NEW.jsonl' writes what it still holds"
-            raise DatabaseError(tables.DAMAGED, Location(path), hint)
+            raise DatabaseError(opening.DAMAGED, Location(path), hint)
         readable_texts(other)
         yield other
-    except tables.UNREADABLE as error:
-        raise tables.explained(error, path) from error
+    except opening.UNREADABLE as error:
+        raise opening.explained(error, path) from error
     finally:
         other.close()
