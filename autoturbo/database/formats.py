@@ -138,12 +138,12 @@ def parse_line(line: bytes, at: Location) -> Record | None:
     if values.get("kind") == _KERNEL:
         return None
     try:
-        return parsed(values, at)
+        return _parsed(values, at)
     except RecursionError:
         raise DatabaseError("nested too deeply", at, _LINE) from None
 
 
-def parsed(values: Mapping[str, Any], at: Location) -> Record:
+def _parsed(values: Mapping[str, Any], at: Location) -> Record:
     """Return the record that values from elsewhere are, ``kind`` and ``schema`` among them.
 
     Raises:

@@ -8,12 +8,13 @@ import json
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
-from autoturbo.database.formats import encode, pack
+from autoturbo.database.formats import canonical, encode, pack
 from autoturbo.database.records import Record
 from autoturbo.database.rows import TABLES, row_of
 from autoturbo.database.tables import MIGRATIONS
@@ -145,6 +146,19 @@ def test_an_export_with_it_is_refused_whole(tmp_path: Path, lie: Record) -> None
         with pytest.raises(DatabaseError, match=r"in\.jsonl:2: "):
             ours.take_in(tmp_path / "in.jsonl")
         assert ours.counts() == Counts()
+
+
+def test_what_another_zlib_has_packed_is_sound(tmp_path: Path) -> None:
+    path = theirs(tmp_path)
+    best = samples.best(decisions={"layers": []})
+    forged(path, best)
+    others = zlib.compress(canonical(best.decisions).encode(), 0)
+    raw(path, "UPDATE best SET decisions = ?", values=(others,))
+    result, counts = merged(path)
+    assert (result.findings, counts) == ((), WHOLE)
+    assert check(path).sound
+    with Database.open(tmp_path / "ours.db") as ours:
+        assert ours.best() == (best,)
 
 
 def test_unknown_knobs_are_left_out(tmp_path: Path) -> None:
