@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 
 from autoturbo.database import opening
-from autoturbo.database.formats import decode
+from autoturbo.database.formats import R, decode_as
 from autoturbo.database.records import (
     OTHER_EVALUATOR,
     BestSchedule,
@@ -67,7 +67,7 @@ def disagreement(connection: sqlite3.Connection, record: Record | None) -> str:
         case RunInfo(handed_out=HandedOut() as found):
             trial = there(connection, TrialRecord, record.id, found.trial)
             varies = found.varies and record.settings.get("measurer", SIMULATOR) != SIMULATOR
-            if not isinstance(trial, TrialRecord) or varies:
+            if trial is None or varies:
                 return ""
             wrong = _differs(found.measurement, trial)
             return f"handed_out.{wrong}" if wrong else ""
@@ -78,9 +78,9 @@ def disagreement(connection: sqlite3.Connection, record: Record | None) -> str:
 def _best_disagrees(connection: sqlite3.Connection, best: BestSchedule) -> str:
     run = there(connection, RunInfo, best.run)
     trial = there(connection, TrialRecord, best.run, best.trial)
-    if isinstance(run, RunInfo) and run.key != best.key:
+    if run is not None and run.key != best.key:
         return f"run: {best.run} is of another model, target or version"
-    if not isinstance(trial, TrialRecord):
+    if trial is None:
         return ""
     if trial.knobs != best.knobs:
         return f"knobs: not those of trial {trial.number} of run {trial.run}"
@@ -137,7 +137,7 @@ def put_best(
         Whether the new one was written.
     """
     old = there(connection, BestSchedule, *astuple(best.key))
-    if not isinstance(old, BestSchedule):
+    if old is None:
         return merge(connection, best, at)
     if old.run == best.run and (old.trial, old.measurement) != (best.trial, best.measurement):
         run = there(connection, RunInfo, best.run)
@@ -159,18 +159,18 @@ def hand_out_best(
         As :func:`put_best`, of the same arguments.
     """
     old = there(connection, BestSchedule, *astuple(best.key))
-    own = old if isinstance(old, BestSchedule) and old.run == best.run else best
+    own = old if old is not None and old.run == best.run else best
     if (own.trial, own.measurement) != (best.trial, best.measurement):
         connection.execute(TABLES[BestSchedule].put, row_of(best))
         return True
     return put_best(connection, best, at, simulate)
 
 
-def there(connection: sqlite3.Connection, kind: type[Record], *key: object) -> Record | None:
+def there(connection: sqlite3.Connection, kind: type[R], *key: object) -> R | None:
     """Return a record by its key; None where there is none that can be read."""
     try:
         row = connection.execute(TABLES[kind].find, key).fetchone()
-        return None if row is None else decode(row[0], Location())
+        return None if row is None else decode_as(row[0], kind, Location())
     except (DatabaseError, *opening.UNREADABLE) as error:  # a finding of its own
         if isinstance(error, sqlite3.Error) and not opening.is_damage(error):
             raise
@@ -182,9 +182,9 @@ def _replaced(connection: sqlite3.Connection, best: BestSchedule) -> bool:
     return True
 
 
-def _is_handed_out(run: Record | None, best: BestSchedule) -> bool:
+def _is_handed_out(run: RunInfo | None, best: BestSchedule) -> bool:
     """Return whether a run says that it handed this out, measured as the record says."""
-    found = run.handed_out if isinstance(run, RunInfo) else None
+    found = None if run is None else run.handed_out
     if found is None:
         return False
     return (found.trial, found.measurement.latency) == (best.trial, best.measurement.latency)

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from autoturbo.database import opening
 from autoturbo.database.believing import contradiction, disagreement, is_unchecked
-from autoturbo.database.formats import canonical, encode, parse_line, unpack
-from autoturbo.database.records import BestSchedule, Record
+from autoturbo.database.formats import R, canonical, encode, parse_line, unpack
+from autoturbo.database.records import BestSchedule
 from autoturbo.database.rows import TABLES, Table, row_of
 from autoturbo.errors import AutoTurboError, DatabaseError, Location
 from autoturbo.files import Kind, Outputs
@@ -122,8 +122,8 @@ def readable_texts(connection: sqlite3.Connection) -> None:
 
 
 def sound_rows(
-    connection: sqlite3.Connection, kind: type[Record]
-) -> Iterator[tuple[str, Record | None, str]]:
+    connection: sqlite3.Connection, kind: type[R]
+) -> Iterator[tuple[str, R | None, str]]:
     """Yield the rows of a table: a name, the record, and what is wrong where it is None.
 
     Args:
@@ -188,11 +188,11 @@ def _lost(connection: sqlite3.Connection, table: str, read: int) -> str:
     return f"{count - read} of {count} rows cannot be read"
 
 
-def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
+def _record_of(kind: type[R], row: Mapping[str, Any]) -> R:
     """Decode a row; raises AutoTurboError or ValueError."""
     record = parse_line(unpack(row["record"]).encode(), Location())
-    if record is None or type(record) is not kind:
-        raise ValueError("its record is one of another table")
+    if not isinstance(record, kind):
+        raise ValueError("its record is one of another table")  # noqa: TRY004  of a file
     stored = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
     if any(row[name] != stored[name] for name in row if name not in ("record", "decisions")):
         raise ValueError("what is looked up by is not what the record says")

@@ -43,6 +43,7 @@ from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.verifier.findings import Check
 
 _T = TypeVar("_T")
+R = TypeVar("R", bound=Record)
 
 MOST_BYTES = 1 << 28
 """What a record's text may have: a file from elsewhere may not fill the memory."""
@@ -86,6 +87,18 @@ def decode(kept: str | bytes, at: Location) -> Record:
         DatabaseError: It is damaged or of a version that this one cannot read.
     """
     return read(kept, at, _own)
+
+
+def decode_as(kept: str | bytes, kind: type[R], at: Location) -> R:
+    """Return a record of a kind that this database wrote.
+
+    Raises:
+        DatabaseError: As :func:`decode`, or it is one of another kind.
+    """
+    record = decode(kept, at)
+    if not isinstance(record, kind):
+        raise DatabaseError(f"a damaged record: not a {kind.__name__}", at, CHECK)
+    return record
 
 
 def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from autoturbo.database.believing import Simulate, disagreement, put_best, there
 from autoturbo.database.checking import named, sound_rows
-from autoturbo.database.formats import decode
+from autoturbo.database.formats import R, decode_as
 from autoturbo.database.records import (
     BORROWS,
     CALL,
     BestSchedule,
     Counts,
+    Document,
     ImportResult,
     Record,
     RunInfo,
@@ -57,14 +58,14 @@ class Source:
     read: Counts | None = None
     first: Mapping[str, Location] = field(default_factory=dict)
 
-    def rows(self, kind: type[Record]) -> Iterator[tuple[str, Record | None, str]]:
+    def rows(self, kind: type[R]) -> Iterator[tuple[str, R | None, str]]:
         """Yield the rows of a table: a name, the record, and what is wrong where it is None."""
         if self.read is None:
             yield from sound_rows(self.connection, kind)
             return
         table = TABLES[kind]
         for row in sorted_rows(self.connection, kind, Location(self.path)):
-            yield named(table, row), decode(row[-1], Location()), ""
+            yield named(table, row), decode_as(row[-1], kind, Location()), ""
 
 
 Doubts = dict[tuple[object, ...], str]
@@ -80,11 +81,11 @@ def doubted(connection: sqlite3.Connection, source: Source, simulate: Simulate) 
         simulate: Simulates a record again.
     """
     at, doubts = Location(source.path), Doubts()
-    runs = {r.id: r for _, r, _ in source.rows(RunInfo) if isinstance(r, RunInfo)}
+    runs = {r.id: r for _, r, _ in source.rows(RunInfo) if r is not None}
     for _, best, wrong in source.rows(BestSchedule):
-        if isinstance(best, BestSchedule) and not wrong and is_news(connection, best, at):
+        if best is not None and not wrong and is_news(connection, best, at):
             run = runs.get(best.run) or there(connection, RunInfo, best.run)
-            doubts[_key(best)] = simulate(best, run if isinstance(run, RunInfo) else None)
+            doubts[_key(best)] = simulate(best, run)
     for info in runs.values():
         forged = 0
         for trial in itertools.islice(_fastest(source, info.id), _MOST_FORGED):
@@ -104,9 +105,7 @@ def _fastest(source: Source, run: str) -> Iterator[TrialRecord]:
     )
     for (kept,) in source.connection.execute(query, (run,)):
         with suppress(DatabaseError):
-            trial = decode(kept, Location(source.path))
-            if isinstance(trial, TrialRecord):
-                yield trial
+            yield decode_as(kept, TrialRecord, Location(source.path))
 
 
 def _key(record: Record) -> tuple[object, ...]:
@@ -149,7 +148,7 @@ class _Taking:
         self._findings: list[str] = []
 
     def all(self) -> ImportResult:
-        runs = [info for _, info in self._believed(RunInfo) if isinstance(info, RunInfo)]
+        runs = [info for _, info in self._believed(RunInfo)]
         for info in runs:  # whole calls and sweeps are named before one of their runs is written
             self._names[info.id] = self._name(info)
         for info in runs:
@@ -165,7 +164,7 @@ class _Taking:
         counts = (self._source.read or Counts(**self._read), Counts(**self._changed))
         return ImportResult(*counts, Counts(**self._left_out), tuple(self._findings), renamed)
 
-    def _believed(self, kind: type[Record]) -> Iterator[tuple[str, Record]]:
+    def _believed(self, kind: type[R]) -> Iterator[tuple[str, R]]:
         """Yield the records of a table with their names; the others are left out."""
         for name, record, found in self._source.rows(kind):
             wrong = found or ("" if record is None else self._doubts.get(_key(record), ""))
@@ -175,7 +174,7 @@ class _Taking:
                 self._read[TABLES[kind].name] += 1
                 yield name, record
 
-    def _leave_out(self, kind: type[Record], finding: str) -> None:
+    def _leave_out(self, kind: type[Document], finding: str) -> None:
         self._left_out[TABLES[kind].name] += 1
         self._tell(finding)
 
@@ -195,8 +194,8 @@ class _Taking:
         taken = set(self._names.values())
         for name in ids(info.id):
             row = self._connection.execute(TABLES[RunInfo].find, (name,)).fetchone()
-            old = None if row is None else decode(row[0], self._at)
-            if name not in taken and (not isinstance(old, RunInfo) or self._is_same(info, old)):
+            old = None if row is None else decode_as(row[0], RunInfo, self._at)
+            if name not in taken and (old is None or self._is_same(info, old)):
                 return name
         raise AssertionError("there is always a free id")
 
@@ -254,7 +253,7 @@ class _Taking:
         if record.run in self._names.values():
             return ""
         old = there(self._connection, TrialRecord, record.run, record.number)
-        if isinstance(old, TrialRecord) and record.unlike(old):
+        if old is not None and record.unlike(old):
             return "another one is in the database, with other knobs or figures"
         return ""
 
@@ -262,9 +261,8 @@ class _Taking:
 def _differ(given: str | bytes, kept: str | bytes, at: Location) -> bool:
     """Return whether two packed trials of one number are others; damaged ones are named later."""
     with suppress(DatabaseError):
-        match decode(given, at), decode(kept, at):
-            case TrialRecord() as one, TrialRecord() as other:
-                return one.unlike(other)
+        mine, theirs = (decode_as(text, TrialRecord, at) for text in (kept, given))
+        return theirs.unlike(mine)
     return False
 
 

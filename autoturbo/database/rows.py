@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from autoturbo.database.formats import canonical, decode, encode, pack
-from autoturbo.database.records import BestSchedule, Record, RunInfo, TrialRecord
+from autoturbo.database.records import BestSchedule, Document, Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
 
 _STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
@@ -57,7 +57,7 @@ class Table:
         return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
 
 
-TABLES: Mapping[type[Record], Table] = {
+TABLES: Mapping[type[Any], Table] = {
     RunInfo: Table("runs", ("id",), (*_KEY, "model", "target", "state", "created", "record")),
     TrialRecord: Table("trials", ("run", "number"), ("latency", "record")),
     BestSchedule: Table(
@@ -155,7 +155,7 @@ def row_of(record: Record) -> tuple[Any, ...]:
 
 
 def sorted_rows(
-    connection: sqlite3.Connection, kind: type[Record], at: Location
+    connection: sqlite3.Connection, kind: type[Document], at: Location
 ) -> Iterator[tuple[Any, ...]]:
     """Yield all columns of a table, sorted: equal databases have equal exports."""
     table = TABLES[kind]

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from autoturbo.database import exporting, importing, merging, opening
 from autoturbo.database.believing import Simulate, doubt, hand_out_best
 from autoturbo.database.checking import structure
-from autoturbo.database.formats import decode, read
+from autoturbo.database.formats import R, decode_as, read
 from autoturbo.database.holding import hold, is_held
 from autoturbo.database.misses import Miss, find_miss
 from autoturbo.database.records import (
@@ -48,8 +48,6 @@ from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
 
 LOG = logging.getLogger("autoturbo")
-
-_R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
 _RUNS = """SELECT record,
     (SELECT count(*) FROM trials WHERE run = runs.id),
@@ -679,12 +677,8 @@ class Database:
         except opening.UNREADABLE as error:
             raise opening.explained(error, self.path) from error
 
-    def _decoded(self, kept: str | bytes, kind: type[_R], name: str = "") -> _R:
-        record = decode(kept, Location(self.path, field=name or None))
-        if not isinstance(record, kind):
-            message = f"a damaged record: not a {kind.__name__}"
-            raise DatabaseError(message, Location(self.path), opening.CHECK)
-        return record
+    def _decoded(self, kept: str | bytes, kind: type[R], name: str = "") -> R:
+        return decode_as(kept, kind, Location(self.path, field=name or None))
 
     def _add_trial(
         self, connection: sqlite3.Connection, trial: TrialRecord, row: tuple[Any, ...]
