@@ -179,13 +179,13 @@ def look_up(database: Database, varied: Varied, runs: int, clock: Clock) -> None
 
 def move(database: Database, folder: Path, clock: Clock) -> None:
     """Time exports in every form, and taking each of them in again."""
-    files = [folder / f"all.{ending}" for ending in ("jsonl", "parquet", "db")]
+    files = [folder / f"all.{ending}" for ending in ("jsonl", "db")]
     counts = dataclasses.asdict(database.counts())
     records = sum(counts.values())
     for file in files:
         clock.time(f"export as {file.suffix}", records, lambda file=file: database.export(file))  # type: ignore[misc]
         print(f"  {file.suffix}: {file.stat().st_size / records:,.0f} bytes a record")
-    for file in (files[2], files[0]):  # a Parquet file is taken in as its lines are
+    for file in reversed(files):
         with Database.open(folder / f"copy-of{file.suffix}.db") as copy:
             clock.time(f"take in {file.suffix}", records, lambda file=file: copy.take_in(file))  # type: ignore[misc]
             if file.suffix == ".db":

@@ -2,7 +2,7 @@
 
 ``python tools/fuzz.py --kind onnx --mutants 5000 --jobs 2`` makes mutants of small sound inputs: of
 ONNX files (ranks, extents, attributes, functions, external data, bytes), databases, JSON lines,
-Parquet files, cost models and shards of data sets. Mutant ``n`` of a seed is the same everywhere.
+cost models and shards of data sets. Mutant ``n`` of a seed is the same everywhere.
 Each runs in a fork of a process that has everything loaded, with limits of address space and time.
 A finding is a crash, a traceback, ``internal:``, more seconds than are allowed, or a wrong
 acceptance: an input that is taken without a word, of which something else is read back than was in
@@ -458,17 +458,6 @@ def _edited(line: bytes, rng: random.Random) -> bytes:
         return json.dumps(values).encode() + b"\n"
 
 
-def parquet_mutant(seeds: Path, rng: random.Random) -> Run:
-    """Return an import of a damaged Parquet file."""
-    Path("records.parquet").write_bytes(shaken((seeds / "records.parquet").read_bytes(), rng))
-
-    def accepted(said: str) -> str:
-        given = (seeds / "records.jsonl").read_bytes().splitlines()
-        return other_records(given, _exported("autoturbo.db"), said)
-
-    return command("db", "import", "records.parquet", accepted=accepted)
-
-
 def model_mutant(seeds: Path, rng: random.Random) -> Run:
     """Return the loading of a damaged cost model, and a prediction."""
     shutil.copytree(seeds / "model", "model")
@@ -534,7 +523,6 @@ KINDS: dict[str, Callable[[Path, random.Random], Run]] = {
     "onnx": onnx_mutant,
     "database": database_mutant,
     "json-lines": lines_mutant,
-    "parquet": parquet_mutant,
     "cost-model": model_mutant,
     "shards": shard_mutant,
 }
@@ -552,7 +540,7 @@ def make_seeds(folder: Path) -> None:
         onnx.save(_model([helper.make_node("Relu", ["x"], ["y"], "r")], [4, 8], "y", []), "n.onnx")
         for line in (
             "tune n.onnx --trials 3 --sampler random -q", "db export records.jsonl",
-            "db export records.parquet", "dataset collect n.onnx -o data --settings 4",
+            "dataset collect n.onnx -o data --settings 4",
             "simulate n.onnx", "dataset stats data",
         ):  # fmt: skip
             with Path("stats").open("w") as said, contextlib.redirect_stdout(said):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.loading import Pair, load_model, model_of_run
 from autoturbo.commands.scheduling import measured_schedule
 from autoturbo.database import BestSchedule, RunInfo, TrialRecord
-from autoturbo.database.checking import simulated_otherwise
+from autoturbo.database.believing import simulated_otherwise
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.simulator.measurement import VERSION
 

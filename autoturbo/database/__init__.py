@@ -10,7 +10,6 @@ from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     BORROWS,
     CALL,
-    DATABASE_SCHEMA,
     LIMITS,
     OTHER_EVALUATOR,
     PLACE,
@@ -19,7 +18,6 @@ from autoturbo.database.records import (
     Counts,
     HandedOut,
     ImportResult,
-    KernelRecord,
     PairKey,
     Race,
     RefusedTrial,
@@ -30,6 +28,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.store import BestFilter, Database
+from autoturbo.database.tables import DATABASE_SCHEMA
 from autoturbo.files import atomic_write
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "DatabaseCheck",
     "HandedOut",
     "ImportResult",
-    "KernelRecord",
     "PairKey",
     "Race",
     "RefusedTrial",

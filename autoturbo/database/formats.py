@@ -9,24 +9,21 @@ from __future__ import annotations
 import functools
 import json
 import operator
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
+from autoturbo.database.opening import CHECK
 from autoturbo.database.records import (
     DERIVED,
     RECORD_SCHEMA,
     BestSchedule,
-    KernelRecord,
     Record,
     RunInfo,
     TrialRecord,
     Verified,
 )
-from autoturbo.database.tables import CHECK
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
 from autoturbo.files import distinct
 from autoturbo.schema import (
@@ -46,6 +43,7 @@ from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.verifier.findings import Check
 
 _T = TypeVar("_T")
+R = TypeVar("R", bound=Record)
 
 MOST_BYTES = 1 << 28
 """What a record's text may have: a file from elsewhere may not fill the memory."""
@@ -54,11 +52,11 @@ KINDS: Mapping[str, type[Record]] = {
     "run": RunInfo,
     "trial": TrialRecord,
     "best": BestSchedule,
-    "kernel": KernelRecord,
 }
 """The kinds of record, in the order in which an export holds them."""
 
 _NAMES: Mapping[type[Record], str] = {kind: name for name, kind in KINDS.items()}
+_KERNEL = "kernel"
 _LINE = "expected one JSON record a line, as 'autoturbo db export' writes them"
 _SMALL = 1 << 14  # a trial's text: a small window costs half a percent and saves half the time
 
@@ -77,7 +75,7 @@ def encode(record: Record) -> str:
     except InvalidError as error:
         path = dotted(error.first.path)
         message = f"{kind} record: {path}: {error.first.message}"
-        if path.startswith(("measurement", "failure", "seconds", "handed_out")):
+        if path.startswith(("measurement", "failure", "handed_out")):
             raise MeasurerError(message) from None
         raise ValueError(message) from None
 
@@ -89,6 +87,18 @@ def decode(kept: str | bytes, at: Location) -> Record:
         DatabaseError: It is damaged or of a version that this one cannot read.
     """
     return read(kept, at, _own)
+
+
+def decode_as(kept: str | bytes, kind: type[R], at: Location) -> R:
+    """Return a record of a kind that this database wrote.
+
+    Raises:
+        DatabaseError: As :func:`decode`, or it is one of another kind.
+    """
+    record = decode(kept, at)
+    if not isinstance(record, kind):
+        raise DatabaseError(f"a damaged record: not a {kind.__name__}", at, CHECK)
+    return record
 
 
 def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
@@ -117,8 +127,10 @@ def _own(text: str) -> Record:
     return KINDS[kind].from_dict(values)
 
 
-def parse_line(line: bytes, at: Location) -> Record:
-    """Return the record in one line of an export, checked.
+def parse_line(line: bytes, at: Location) -> Record | None:
+    """Return the record in one line of an export, checked; None for the time of a kernel.
+
+    Those were written by versions before 4 of the tables, and nothing reads them.
 
     Raises:
         DatabaseError: What the line holds is not a record, and which field is wrong.
@@ -136,13 +148,15 @@ def parse_line(line: bytes, at: Location) -> Record:
         raise DatabaseError(str(error), at, _LINE) from None
     if not isinstance(values, dict):
         raise DatabaseError("not a JSON object", at, _LINE)
+    if values.get("kind") == _KERNEL:
+        return None
     try:
-        return parsed(values, at)
+        return _parsed(values, at)
     except RecursionError:
         raise DatabaseError("nested too deeply", at, _LINE) from None
 
 
-def parsed(values: Mapping[str, Any], at: Location) -> Record:
+def _parsed(values: Mapping[str, Any], at: Location) -> Record:
     """Return the record that values from elsewhere are, ``kind`` and ``schema`` among them.
 
     Raises:
@@ -151,7 +165,7 @@ def parsed(values: Mapping[str, Any], at: Location) -> Record:
     fields = dict(values)
     kind, version = fields.pop("kind", None), fields.pop("schema", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        hint = f"expected a line of 'autoturbo db export': one of {', '.join(KINDS)}"
+        hint = "expected a line of 'autoturbo db export': run, trial or best"
         raise DatabaseError(f"{kind!r:.40} is not a kind of record", _field(at, "kind"), hint)
     if version != RECORD_SCHEMA or isinstance(version, bool):
         message = f"a record of version {version!r:.40}; this version reads {RECORD_SCHEMA}"
@@ -190,7 +204,6 @@ def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
             "knobs": knobs,
             "verified": document_type(Verified, checks=checks),
         },
-        "kernel": {},
     }
     for name, kind in KINDS.items():
         tagged: dict[str, Any] = (
@@ -251,170 +264,3 @@ def dictionary() -> bytes:
 
 def _field(at: Location, name: str) -> Location:
     return Location(at.file, at.line, None, name or None)
-
-
-# Which of two records of the same thing is kept, and the rows they stand in.
-#
-# The rank of a record is a total order, and of two the lower is kept, whole. Taking the least is
-# commutative, associative and idempotent, so databases can be merged in any order and any number of
-# times.
-
-_STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
-_KEY = ("graph_hash", "target_hash", "dtype", "scheduler_version")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The table of a kind of records.
-
-    Attributes:
-        name: Of the table.
-        key: Columns that tell one record from another.
-        others: The other columns; the last one has the record, or what there is of it.
-    """
-
-    name: str
-    key: tuple[str, ...]
-    others: tuple[str, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return all columns, in the order of :func:`row_of`."""
-        return (*self.key, *self.others)
-
-    def there(self, connection: sqlite3.Connection) -> tuple[str, ...]:
-        """Return those columns that a database has, which an earlier version may have made."""
-        present = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
-        return tuple(name for name in self.columns if name in present)
-
-    @property
-    def find(self) -> str:
-        """Return the statement that looks up the last column by the key."""
-        where = " AND ".join(f"{name} = ?" for name in self.key)
-        return f"SELECT {self.others[-1]} FROM {self.name} WHERE {where}"  # noqa: S608  our names
-
-    @property
-    def put(self) -> str:
-        """Return the statement that writes a row over the one with its key."""
-        names, marks = ", ".join(self.columns), ", ".join("?" * len(self.columns))
-        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
-
-
-TABLES: Mapping[type[Record], Table] = {
-    RunInfo: Table("runs", ("id",), (*_KEY, "model", "target", "state", "created", "record")),
-    TrialRecord: Table("trials", ("run", "number"), ("latency", "record")),
-    BestSchedule: Table(
-        "best",
-        _KEY,
-        ("model", "target", "batch", "run", "trial", "latency", "verified", "decisions", "record"),
-    ),
-    KernelRecord: Table("kernels", ("target_hash", "scheduler_version", "signature"), ("seconds",)),
-}
-"""The tables, in the order in which an export holds their records."""
-
-
-def rank(record: Record) -> tuple[Any, ...]:
-    """Return a sort key of records for the same thing: the lower one is kept.
-
-    A run that is over goes before one that may go on, then what was handed out after more trials,
-    then the one that refuses more trials; a measurement before a failure, the faster first; among
-    best schedules of equal latency the smaller text of the knobs, and of one schedule the record of
-    more checks passed, then of the newer verifier. Ties of all that matters are broken by the
-    records' text.
-    """
-    match record:
-        case RunInfo():
-            state = _STATES.index(record.state)
-            covered = 0 if record.handed_out is None else record.handed_out.covers
-            return (state, -covered, -len(record.refused), record.created, encode(record))
-        case TrialRecord():
-            latency = record.latency
-            return (latency is None, latency or 0.0, record.created, encode(record))
-        case BestSchedule():
-            knobs = record.knobs.canonical()
-            checks, verifier = record.verified.strength if record.verified else (0, 0)
-            what = (record.measurement.latency, knobs)
-            return (*what, -checks, -verifier, record.created, encode(record))
-        case KernelRecord():
-            return (record.seconds,)
-
-
-def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
-    """Write the record unless the database has one of lower rank.
-
-    Returns:
-        Whether it was written; False also where the very same record is there.
-
-    Raises:
-        DatabaseError: A run of that id with other settings is there; a record there is damaged.
-    """
-    row = row_of(record)
-    if not _outranks(connection, record, row, at):
-        return False
-    connection.execute(TABLES[type(record)].put, row)
-    return True
-
-
-def is_news(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
-    """Return whether :func:`merge` would write a record."""
-    return _outranks(connection, record, row_of(record), at)
-
-
-def _outranks(
-    connection: sqlite3.Connection, record: Record, row: tuple[Any, ...], at: Location
-) -> bool:
-    table = TABLES[type(record)]
-    found = connection.execute(table.find, row[: len(table.key)]).fetchone()
-    if found is None:
-        return True
-    (record_kept,) = found
-    if record_kept == row[-1]:
-        return False
-    is_kernel = isinstance(record, KernelRecord)
-    old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
-    _check_same_run(record, old, at)
-    return rank(old) > rank(record)
-
-
-def row_of(record: Record) -> tuple[Any, ...]:
-    """Return the values of the record's columns.
-
-    Raises:
-        MeasurerError: A measured value that no record may hold.
-        ValueError: Another such value.
-    """
-    text = encode(record)
-    match record:
-        case RunInfo():
-            names = (column(record.model), column(record.target))
-            return (record.id, *astuple(record.key), *names, record.state, record.created,
-                    pack(text))  # fmt: skip
-        case TrialRecord():
-            latency = None if record.latency is None else float(record.latency)
-            return (record.run, int(record.number), latency, pack(text))
-        case BestSchedule():
-            names = (column(record.model), column(record.target))
-            columns = (record.run, int(record.trial), float(record.measurement.latency))
-            checks = " ".join(record.verified.checks) if record.verified else None
-            decisions = pack(canonical(record.decisions)) if record.decisions else b""
-            return (*astuple(record.key), *names, int(record.batch), *columns, checks, decisions,
-                    pack(text))  # fmt: skip
-        case KernelRecord():
-            return (*astuple(record)[:-1], float(record.seconds))
-
-
-def has_run(connection: sqlite3.Connection, run: str) -> bool:
-    """Return whether there is a run of that id."""
-    row = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
-    return row is not None
-
-
-def column(text: str) -> str:
-    """Return text as SQLite can hold it: halves of surrogate pairs, in odd names, are spelt out."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _check_same_run(new: Record, old: Record, at: Location) -> None:
-    if isinstance(new, RunInfo) and isinstance(old, RunInfo) and (names := new.unlike(old)):
-        message = f"run {new.id!r} is another one in the file, with other {', '.join(names)}"
-        raise DatabaseError(message, at, "no export of a database has two; give each its own file")

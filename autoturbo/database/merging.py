@@ -14,28 +14,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from autoturbo.database.checking import (
-    Simulate,
-    disagreement,
-    named,
-    put_best,
-    sound_rows,
-    there,
-)
-from autoturbo.database.formats import TABLES, decode, encode, has_run, is_news, merge
+from autoturbo.database.believing import Simulate, disagreement, put_best, there
+from autoturbo.database.checking import named, sound_rows
+from autoturbo.database.formats import R, decode_as
 from autoturbo.database.records import (
     BORROWS,
     CALL,
     BestSchedule,
     Counts,
+    Document,
     ImportResult,
-    KernelRecord,
     Record,
     RunInfo,
     TrialRecord,
 )
+from autoturbo.database.rows import TABLES, has_run, is_news, merge, sorted_rows
 from autoturbo.errors import DatabaseError, Location
 
 _MOST_FINDINGS = 20
@@ -46,19 +40,6 @@ _MOST_FORGED = 16
 
 _LONGEST_NUMBER = 7
 """Digits of what counts up in an id; more are a part of a name."""
-
-
-def sorted_rows(
-    connection: sqlite3.Connection, kind: type[Record], at: Location
-) -> Iterator[tuple[Any, ...]]:
-    """Yield all columns of a table, sorted: equal databases have equal exports."""
-    table = TABLES[kind]
-    present = table.there(connection)
-    chosen = ", ".join(name if name in present else "NULL" for name in table.columns)
-    query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-    for *row, record in connection.execute(query):
-        # runs without a password that an earlier release may have kept
-        yield (*row, encode(decode(record, at)) if kind is RunInfo else record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +58,14 @@ class Source:
     read: Counts | None = None
     first: Mapping[str, Location] = field(default_factory=dict)
 
-    def rows(self, kind: type[Record]) -> Iterator[tuple[str, Record | None, str]]:
+    def rows(self, kind: type[R]) -> Iterator[tuple[str, R | None, str]]:
         """Yield the rows of a table: a name, the record, and what is wrong where it is None."""
         if self.read is None:
             yield from sound_rows(self.connection, kind)
             return
         table = TABLES[kind]
         for row in sorted_rows(self.connection, kind, Location(self.path)):
-            record = KernelRecord(*row) if kind is KernelRecord else decode(row[-1], Location())
-            yield named(table, row), record, ""
+            yield named(table, row), decode_as(row[-1], kind, Location()), ""
 
 
 Doubts = dict[tuple[object, ...], str]
@@ -101,11 +81,11 @@ def doubted(connection: sqlite3.Connection, source: Source, simulate: Simulate) 
         simulate: Simulates a record again.
     """
     at, doubts = Location(source.path), Doubts()
-    runs = {r.id: r for _, r, _ in source.rows(RunInfo) if isinstance(r, RunInfo)}
+    runs = {r.id: r for _, r, _ in source.rows(RunInfo) if r is not None}
     for _, best, wrong in source.rows(BestSchedule):
-        if isinstance(best, BestSchedule) and not wrong and is_news(connection, best, at):
+        if best is not None and not wrong and is_news(connection, best, at):
             run = runs.get(best.run) or there(connection, RunInfo, best.run)
-            doubts[_key(best)] = simulate(best, run if isinstance(run, RunInfo) else None)
+            doubts[_key(best)] = simulate(best, run)
     for info in runs.values():
         forged = 0
         for trial in itertools.islice(_fastest(source, info.id), _MOST_FORGED):
@@ -125,9 +105,7 @@ def _fastest(source: Source, run: str) -> Iterator[TrialRecord]:
     )
     for (kept,) in source.connection.execute(query, (run,)):
         with suppress(DatabaseError):
-            trial = decode(kept, Location(source.path))
-            if isinstance(trial, TrialRecord):
-                yield trial
+            yield decode_as(kept, TrialRecord, Location(source.path))
 
 
 def _key(record: Record) -> tuple[object, ...]:
@@ -138,8 +116,6 @@ def _key(record: Record) -> tuple[object, ...]:
             return (record.run, record.number)
         case BestSchedule():
             return dataclasses.astuple(record.key)
-        case KernelRecord():
-            return dataclasses.astuple(record)[:-1]
 
 
 def taken_in(connection: sqlite3.Connection, source: Source, doubts: Doubts) -> ImportResult:
@@ -172,7 +148,7 @@ class _Taking:
         self._findings: list[str] = []
 
     def all(self) -> ImportResult:
-        runs = [info for _, info in self._believed(RunInfo) if isinstance(info, RunInfo)]
+        runs = [info for _, info in self._believed(RunInfo)]
         for info in runs:  # whole calls and sweeps are named before one of their runs is written
             self._names[info.id] = self._name(info)
         for info in runs:
@@ -188,7 +164,7 @@ class _Taking:
         counts = (self._source.read or Counts(**self._read), Counts(**self._changed))
         return ImportResult(*counts, Counts(**self._left_out), tuple(self._findings), renamed)
 
-    def _believed(self, kind: type[Record]) -> Iterator[tuple[str, Record]]:
+    def _believed(self, kind: type[R]) -> Iterator[tuple[str, R]]:
         """Yield the records of a table with their names; the others are left out."""
         for name, record, found in self._source.rows(kind):
             wrong = found or ("" if record is None else self._doubts.get(_key(record), ""))
@@ -198,7 +174,7 @@ class _Taking:
                 self._read[TABLES[kind].name] += 1
                 yield name, record
 
-    def _leave_out(self, kind: type[Record], finding: str) -> None:
+    def _leave_out(self, kind: type[Document], finding: str) -> None:
         self._left_out[TABLES[kind].name] += 1
         self._tell(finding)
 
@@ -218,8 +194,8 @@ class _Taking:
         taken = set(self._names.values())
         for name in ids(info.id):
             row = self._connection.execute(TABLES[RunInfo].find, (name,)).fetchone()
-            old = None if row is None else decode(row[0], self._at)
-            if name not in taken and (not isinstance(old, RunInfo) or self._is_same(info, old)):
+            old = None if row is None else decode_as(row[0], RunInfo, self._at)
+            if name not in taken and (old is None or self._is_same(info, old)):
                 return name
         raise AssertionError("there is always a free id")
 
@@ -229,17 +205,11 @@ class _Taking:
             return False
         query = "SELECT number, record FROM trials WHERE run = ?"
         theirs = dict(self._source.connection.execute(query, (info.id,)).fetchall())
-        for number, kept in self._connection.execute(query, (old.id,)).fetchall():
-            if number in theirs and theirs[number] != kept:
-                with suppress(DatabaseError):
-                    one, other = decode(theirs[number], self._at), decode(kept, self._at)
-                    if (
-                        isinstance(one, TrialRecord)
-                        and isinstance(other, TrialRecord)
-                        and one.unlike(other)
-                    ):
-                        return False
-        return True
+        ours = self._connection.execute(query, (old.id,)).fetchall()
+        return not any(
+            theirs.get(number, kept) != kept and _differ(theirs[number], kept, self._at)
+            for number, kept in ours
+        )
 
     def _sound(self, info: RunInfo) -> RunInfo:
         """Return a run as it is taken, without what it cannot have handed out."""
@@ -268,8 +238,6 @@ class _Taking:
                 return dataclasses.replace(record, id=self._names[record.id], settings=settings)
             case TrialRecord() | BestSchedule():
                 return dataclasses.replace(record, run=self._names.get(record.run, record.run))
-            case _:
-                return record
 
     def _contradicts(self, record: Record) -> str:
         """Return how a record contradicts the database."""
@@ -285,7 +253,7 @@ class _Taking:
         if record.run in self._names.values():
             return ""
         old = there(self._connection, TrialRecord, record.run, record.number)
-        if isinstance(old, TrialRecord) and record.unlike(old):
+        if old is not None and record.unlike(old):
             return "another one is in the database, with other knobs or figures"
         return ""
 
@@ -293,9 +261,8 @@ class _Taking:
 def _differ(given: str | bytes, kept: str | bytes, at: Location) -> bool:
     """Return whether two packed trials of one number are others; damaged ones are named later."""
     with suppress(DatabaseError):
-        match decode(given, at), decode(kept, at):
-            case TrialRecord() as one, TrialRecord() as other:
-                return one.unlike(other)
+        mine, theirs = (decode_as(text, TrialRecord, at) for text in (kept, given))
+        return theirs.unlike(mine)
     return False
 
 

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from autoturbo.database.formats import column
 from autoturbo.database.records import OTHER_EVALUATOR, PINNED
+from autoturbo.database.rows import column
 from autoturbo.errors import nearest
 from autoturbo.registry import SIMULATOR
 

@@ -16,12 +16,9 @@ from autoturbo.errors import RunError
 from autoturbo.files import masked
 from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
+from autoturbo.schema import Bool, Choice, Text, Whole
 from autoturbo.simulator.measurement import ROUNDING, Failure, Measurement, Outcome
 from autoturbo.verifier.findings import Check
-
-DATABASE_SCHEMA = 3
-"""Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
 
 RECORD_SCHEMA = 1
 """Version of the JSON form of every record, in the database and in exports."""
@@ -461,23 +458,6 @@ class BestSchedule(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRecord(Document):
-    """The measured time of one kernel, reused wherever the kernel occurs again.
-
-    Attributes:
-        target_hash: The target description.
-        scheduler_version: Scheduler, simulator and knob set.
-        signature: Hash of all that the kernel's time depends on.
-        seconds: Of one launch.
-    """
-
-    target_hash: Token
-    scheduler_version: Token
-    signature: Token
-    seconds: Seconds
-
-
-@dataclass(frozen=True, slots=True)
 class Decided:
     """The decisions of a model's best schedule.
 
@@ -496,7 +476,7 @@ class Decided:
     trial: int
 
 
-Record = RunInfo | TrialRecord | BestSchedule | KernelRecord
+Record = RunInfo | TrialRecord | BestSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +486,6 @@ class Counts:
     runs: int = 0
     trials: int = 0
     best: int = 0
-    kernels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

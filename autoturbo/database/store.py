@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
-from autoturbo.database import exchange, merging, tables
-from autoturbo.database.checking import Simulate, doubt, hand_out_best, structure
-from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
+from autoturbo.database import exporting, importing, merging, opening
+from autoturbo.database.believing import Simulate, doubt, hand_out_best
+from autoturbo.database.checking import structure
+from autoturbo.database.formats import R, decode_as, read
+from autoturbo.database.holding import hold, is_held
 from autoturbo.database.misses import Miss, find_miss
 from autoturbo.database.records import (
     DERIVED,
@@ -31,7 +33,6 @@ from autoturbo.database.records import (
     Decided,
     HandedOut,
     ImportResult,
-    KernelRecord,
     PairKey,
     RefusedTrial,
     RunInfo,
@@ -39,7 +40,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
-from autoturbo.database.run_folder import hold, is_held
+from autoturbo.database.rows import TABLES, column, has_run, merge, row_of
 from autoturbo.database.waiting import GONE, LOCKED, Place, Waiting
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 from autoturbo.files import Outputs, check_writable
@@ -47,8 +48,6 @@ from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
 
 LOG = logging.getLogger("autoturbo")
-
-_R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
 _RUNS = """SELECT record,
     (SELECT count(*) FROM trials WHERE run = runs.id),
@@ -76,7 +75,7 @@ _SHRINK_EVERY_S = 1.0
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
-    (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
+    (SELECT count(*) FROM best)"""
 
 
 class BestFilter(TypedDict, total=False):
@@ -141,7 +140,7 @@ class Database:
             DatabaseError: It cannot be opened, is damaged, of a newer version, or something else.
         """
         path = _named(path)
-        connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
+        connection = opening.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
         return cls(connection, path, read_only=read_only)
 
     @classmethod
@@ -155,12 +154,12 @@ class Database:
         if path.is_file() and path.stat().st_size:
             cls.open(path).close()
             return
-        tables.check_place(path, create=True)
+        opening.check_place(path, create=True)
         try:
             check_writable(path, DatabaseError)
         except DatabaseError:
             message = "the database cannot be opened"
-            raise DatabaseError(message, Location(path), tables.WRITABLE) from None
+            raise DatabaseError(message, Location(path), opening.WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -223,8 +222,8 @@ class Database:
         try:
             self._own.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if tables.code_of(error) not in _BUSY:
-                raise tables.explained(error, self.path) from error
+            if opening.code_of(error) not in _BUSY:
+                raise opening.explained(error, self.path) from error
             return False
         return True
 
@@ -251,7 +250,7 @@ class Database:
             waiting.is_gone = True
             self._place.forsake()
         elif self._begun():
-            with tables.transaction(self._own, None):
+            with opening.transaction(self._own, None):
                 waiting.store(self._own, Location(self.path))
             self._waiting = None
             waiting.forget()
@@ -550,41 +549,17 @@ class Database:
             return self._decoded(record, BestSchedule).decisions
         return read(kept, Location(self.path), json.loads) if kept else {}
 
-    # Kernels
-
-    def add_kernels(
-        self, times: Mapping[str, float], *, target_hash: str, scheduler_version: str
-    ) -> None:
-        """Record kernel times in seconds by signature; of two for one, the lower.
-
-        Raises:
-            MeasurerError: A time that is not a finite number.
-        """
-        location = Location(self.path)
-        with self._writing() as connection:
-            for signature, seconds in times.items():
-                record = KernelRecord(target_hash, scheduler_version, signature, seconds)
-                merge(connection, record, location)
-
-    def kernels(self, *, target_hash: str, scheduler_version: str) -> dict[str, float]:
-        """Return all recorded kernel times of a target, in seconds by signature."""
-        query = """SELECT signature, seconds FROM kernels
-            WHERE target_hash = ? AND scheduler_version = ? ORDER BY signature"""
-        with self._reading() as connection:
-            key = (column(target_hash), column(scheduler_version))
-            return dict(connection.execute(query, key).fetchall())
-
     # The whole
 
     def export(self, path: str | Path, *, best_only: bool = False, force: bool = False) -> Counts:
         """Write all records, one consistent state of the database.
 
-        A name that ends in ``.parquet`` gives a Parquet file, ``.db`` or ``.sqlite`` a database
-        that is compact and can be read where nothing can be written, any other JSON lines.
+        A name that ends in ``.jsonl``, or in nothing, gives JSON lines; ``.db`` or ``.sqlite`` a
+        database that is compact and can be read where nothing can be written.
 
         Args:
             path: The file to write.
-            best_only: Leave out runs, trials and kernel times.
+            best_only: Leave out runs and trials.
             force: Replace a file of another kind; never the database.
 
         Returns:
@@ -593,11 +568,11 @@ class Database:
         Raises:
             DatabaseError: The file cannot be written, or the database not be read, or what is there
                 may not be replaced.
-            UsageError: Parquet files cannot be written here.
+            UsageError: The name has another ending.
         """
         with self._reading() as connection:
             outputs = Outputs(database=self.path, force=force)
-            return exchange.write(connection, Path(path), outputs, best_only)
+            return exporting.write(connection, Path(path), outputs, best_only)
 
     def take_in(self, path: str | Path, simulate: Simulate | None = None) -> ImportResult:
         """Merge an export or another database, whichever the file is.
@@ -620,9 +595,8 @@ class Database:
         Raises:
             DatabaseError: The file is none that this version can read, and which record; or the
                 database cannot be written.
-            UsageError: Parquet files cannot be read here.
         """
-        with exchange.opened(Path(path), self.path) as source:
+        with importing.opened(Path(path), self.path) as source:
             doubts: merging.Doubts = {}
             if simulate is not None:  # before the database is locked: it takes its time
                 with self._reading() as connection:
@@ -698,17 +672,13 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str | None) -> Iterator[sqlite3.Connection]:
         try:
-            with tables.transaction(self._connection, begin):
+            with opening.transaction(self._connection, begin):
                 yield self._connection
-        except tables.UNREADABLE as error:
-            raise tables.explained(error, self.path) from error
+        except opening.UNREADABLE as error:
+            raise opening.explained(error, self.path) from error
 
-    def _decoded(self, kept: str | bytes, kind: type[_R], name: str = "") -> _R:
-        record = decode(kept, Location(self.path, field=name or None))
-        if not isinstance(record, kind):
-            message = f"a damaged record: not a {kind.__name__}"
-            raise DatabaseError(message, Location(self.path), tables.CHECK)
-        return record
+    def _decoded(self, kept: str | bytes, kind: type[R], name: str = "") -> R:
+        return decode_as(kept, kind, Location(self.path, field=name or None))
 
     def _add_trial(
         self, connection: sqlite3.Connection, trial: TrialRecord, row: tuple[Any, ...]
@@ -738,7 +708,7 @@ class Database:
         figures = dict(zip(DERIVED, row[1:], strict=True))
         if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
             message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"
-            raise DatabaseError(message, Location(self.path), tables.CHECK)
+            raise DatabaseError(message, Location(self.path), opening.CHECK)
         if info.refused:
             figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
         if info.refuses(0) or HEURISTIC in info.lacking:

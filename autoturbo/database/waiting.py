@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from autoturbo.database import tables
-from autoturbo.database.checking import hand_out_best
-from autoturbo.database.formats import TABLES, decode, encode, merge, row_of
+from autoturbo.database import opening, tables
+from autoturbo.database.believing import hand_out_best
+from autoturbo.database.formats import decode, encode
 from autoturbo.database.records import BestSchedule, Record, RunInfo, TrialRecord
+from autoturbo.database.rows import TABLES, merge, row_of
 from autoturbo.errors import DatabaseError, Location
 
 GONE = "the database was removed or replaced while a run wrote to it"
@@ -94,12 +95,12 @@ class Waiting:
         self.is_gone = is_gone
         self.files = {run: file for run, (_, file) in runs.items()}
         self._written = dict.fromkeys(_OF_RUNS, 0)
-        self.connection = tables.temporary()
-        with tables.transaction(self.connection):
+        self.connection = opening.temporary()
+        with opening.transaction(self.connection):
             tables.make_tables(self.connection)
             for info, _ in runs.values():
                 self.connection.execute(TABLES[RunInfo].put, row_of(info))
-            with suppress(*tables.UNREADABLE):  # a lock may be one that nobody can read beside
+            with suppress(*opening.UNREADABLE):  # a lock may be one that nobody can read beside
                 self._copy(connection)
         self.write()
 

@@ -1,7 +1,7 @@
 """The trials of a run on this computer: every plan that was measured, kept in the database.
 
-What parts of a model take by themselves is kept as the times of kernels: a run that goes on, and
-the next run of the same model, does not time them again.
+What parts of a model take by themselves is kept with the next trial, as the times of its kernels: a
+run that goes on does not time them again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from autoturbo.database import Database, PairKey, TrialRecord
+from autoturbo.database import Database, TrialRecord
 from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import now
@@ -33,28 +33,22 @@ class HostLedger:
         samples: Samples by which plans divide the batch.
         store: The database; None keeps nothing.
         run: Id of the run.
-        key: Of the model on this computer.
     """
 
     batch: int | None
     samples: int
     store: Database | None = None
     run: str = ""
-    key: PairKey | None = None
     _trials: dict[HostPlan, TrialRecord] = field(default_factory=dict)
-    _parts: Mapping[str, float] = field(default_factory=dict)
+    _parts: dict[str, float] = field(default_factory=dict)
+    _unkept: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.store is None or self.key is None:
-            return
-        for trial in self.store.trials(self.run):
+        for trial in () if self.store is None else self.store.trials(self.run):
             if trial.knobs.host is not None:
                 self._trials[trial.knobs.host] = trial
-        self._parts = self.store.kernels(**self._where(self.key))
-
-    @staticmethod
-    def _where(key: PairKey) -> dict[str, str]:
-        return {"target_hash": key.target_hash, "scheduler_version": key.scheduler_version}
+            if isinstance(trial.outcome, Measurement):
+                self._parts.update(trial.outcome.kernel_times)
 
     @property
     def trials(self) -> tuple[TrialRecord, ...]:
@@ -78,9 +72,11 @@ class HostLedger:
         return math.inf if trial.latency is None else trial.latency
 
     def enter(self, plan: HostPlan, figures: Sequence[float]) -> float:
-        """Record the figures of a plan; return their median."""
+        """Record the figures of a plan, with the parts timed before it; return their median."""
         seconds = statistics.median(figures)
-        self._record(plan, self.measurement(plan, seconds, figures))
+        measured = self.measurement(plan, seconds, figures)
+        self._record(plan, replace(measured, kernel_times=self._unkept))
+        self._unkept = {}
         return seconds
 
     def fail(self, plan: HostPlan, message: str) -> float:
@@ -121,16 +117,14 @@ class HostLedger:
 
     def part_seconds(self, plan: HostPlan) -> float | None:
         """Return the seconds that a part takes for the whole batch; None where nobody knows."""
-        return self._parts.get(self._signature(plan))
+        return self._parts.get(_signature(plan))
 
     def enter_part(self, plan: HostPlan, seconds: float) -> None:
-        """Record what a part takes by itself."""
-        signature = self._signature(plan)
-        self._parts = {**self._parts, signature: seconds}
-        if self.store is not None and self.key is not None:
-            self.store.add_kernels({signature: seconds}, **self._where(self.key))
+        """Keep what a part takes by itself, from the next trial on."""
+        signature = _signature(plan)
+        self._parts[signature] = self._unkept[signature] = seconds
 
-    def _signature(self, plan: HostPlan) -> str:
-        graph = "" if self.key is None else self.key.graph_hash
-        text = json.dumps([graph, plan.as_dict()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+
+def _signature(plan: HostPlan) -> str:
+    text = json.dumps(plan.as_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -19,7 +19,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.engine import make_url
 
-from autoturbo.database.tables import is_ours
+from autoturbo.database.opening import is_ours
 from autoturbo.errors import UsageError
 from autoturbo.files import masked, without_secrets
 from autoturbo.search.constants import SEARCH, Draws

@@ -342,7 +342,7 @@ class _HostRun:
             time_budget=asked["time_budget"], seed=asked["seed"], began=self.execution.began,
         )  # fmt: skip
         batch = self.graph.batch if self.graph.agreed else None
-        self.ledger = HostLedger(batch, self.graph.batch, self.store, info.id, info.key)
+        self.ledger = HostLedger(batch, self.graph.batch, self.store, info.id)
 
     @contextmanager
     def told_of_failures(self) -> Iterator[None]:

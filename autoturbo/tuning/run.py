@@ -29,7 +29,7 @@ from autoturbo.database import (
     TrialRecord,
     Verified,
 )
-from autoturbo.database.checking import simulated_otherwise
+from autoturbo.database.believing import simulated_otherwise
 from autoturbo.errors import (
     AutoTurboError,
     DatabaseError,

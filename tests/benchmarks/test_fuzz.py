@@ -17,7 +17,7 @@ import fuzz
 import pytest
 
 from autoturbo.cli import main
-from autoturbo.database import RunInfo, exchange, formats
+from autoturbo.database import RunInfo, importing, rows
 from autoturbo.database.records import Record
 from autoturbo.errors import Location
 
@@ -152,16 +152,17 @@ def test_every_kind_is_gone_through(seeds: Path, kind: str) -> None:
 def test_an_importer_that_changes_what_it_reads_is_found(
     seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge = formats.merge
+    merge = rows.merge
 
     def later(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
         if isinstance(record, RunInfo):
             record = dataclasses.replace(record, created="2100-01-31T12:00:00Z")
         return merge(connection, record, at)
 
-    monkeypatch.setattr(exchange, "merge", later)
-    monkeypatch.setattr(fuzz, "shaken", lambda data, _: data)  # so that it is taken
-    assert [what for _, what in found("parquet", seeds, 1)] == [
+    monkeypatch.setattr(importing, "merge", later)
+    for change in ("shaken", "_edited"):  # none, so that it is taken
+        monkeypatch.setattr(fuzz, change, lambda line, _: line)
+    assert [what for _, what in found("json-lines", seeds, 1)] == [
         "wrong acceptance: N records that were not in it"
     ]
 

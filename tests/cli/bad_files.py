@@ -17,8 +17,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from autoturbo.database import Database, KernelRecord
-from autoturbo.database.records import RECORD_SCHEMA
+from autoturbo.database import Database
 from tests.cli.command_line import Cli, cli_in
 
 Case = Callable[[Cli], list[str]]
@@ -85,12 +84,6 @@ def knobs(cli: Cli, text: str) -> list[str]:
     """The command that measures a knobs file."""
     cli.write("knobs.json", text)
     return ["simulate", saved(cli, tiny()), "--knobs", "knobs.json"]
-
-
-def export_line() -> str:
-    """A sound record of a kernel's time."""
-    record = KernelRecord("0" * 64, "1", "00" * 16, 1e-6)
-    return json.dumps({"kind": "kernel", "schema": RECORD_SCHEMA, **record.as_dict()})
 
 
 def export(cli: Cli, lines: str) -> list[str]:
@@ -678,17 +671,15 @@ def export_unknown_record(cli: Cli) -> list[str]:
 
 
 @case
-def export_that_unpacks_to_gigabytes(cli: Cli) -> list[str]:
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    record = export_line() + " " * 530_000
-    words = arrow.DictionaryArray.from_arrays(
-        arrow.array([0] * 20_000, arrow.int32()), arrow.array([record])
-    )
-    schema = {"autoturbo.record_schema": "1"}
-    table = arrow.table({"record": words}).replace_schema_metadata(schema)
-    parquet.write_table(table, cli.folder / "bomb.parquet")
-    return ["db", "import", "bomb.parquet"]
+def export_of_another_form(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["db", "export", "records.parquet"]
+
+
+@case
+def export_of_another_form_taken_in(cli: Cli) -> list[str]:
+    (cli.folder / "records.parquet").write_bytes(b"PAR1\x15\x04\xff")
+    return ["db", "import", "records.parquet"]
 
 
 @case

@@ -14,7 +14,7 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.commands.upkeep import completion as completing
 from autoturbo.commands.upkeep.completion import SHELLS
 from autoturbo.config import EFFORTS
-from autoturbo.database.tables import recent_runs
+from autoturbo.database.opening import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
 from autoturbo.hardware.machine import machine_names
 from autoturbo.registry import SAMPLERS

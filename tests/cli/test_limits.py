@@ -78,7 +78,7 @@ def test_an_endless_pipe_is_not_read_to_its_end(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 2
-    assert ran.stderr.startswith("error: /dev/stdin: too long for a pipe; save it as a file;")
+    assert ran.stderr.startswith("error: /dev/stdin:1:1: not JSON: ")
 
 
 def test_an_extent_beyond_the_format_is_one_line(cli: Cli) -> None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import autoturbo
-from autoturbo.database import Database, check, run_folder
+from autoturbo.database import Database, check, holding
 from autoturbo.errors import AutoTurboError
 from autoturbo.files import Kind, Outputs
 from tests.cli.bad_files import saved, tiny
@@ -125,7 +125,7 @@ def test_what_is_kept_beside_the_database(cli: Cli, run: str, end: str, *, there
 
 def test_the_lock_of_a_run_that_goes_on(cli: Cli, run: str) -> None:
     with Database.open(DATABASE) as database, database.holding(run):
-        place = run_folder.lock_file(Path(DATABASE), run).name
+        place = holding.lock_file(Path(DATABASE), run).name
         refuses(cli, ("db", "best", "-o"), place, BESIDE)
 
 
@@ -164,7 +164,7 @@ def test_other_inputs_are_not_replaced(cli: Cli) -> None:
 
 @EVERY
 def test_a_file_of_another_kind_is_replaced_only_by_force(cli: Cli, run: str, name: str) -> None:
-    suffix = ".json" if name == "netron" else ".txt"
+    suffix = {"netron": ".json", "db export": ".jsonl"}.get(name, ".txt")
     place = f"precious{suffix}"
     for content, what in (
         ("my notes\n", "another file"),
@@ -188,7 +188,7 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(cli: Cli, run: str, na
     [("tune", "out.out"), ("trace", "out.out"), ("netron", "out.json"), ("db export", "out.db"),
      *(pytest.param(name, place, marks=pytest.mark.full) for name, place in (
          ("apply", "out.out"), ("report", "out.out"), ("db best", "out.out"),
-         ("apply", "out.json"), ("db export", "out.parquet")))],
+         ("apply", "out.json"), ("db export", "out.jsonl")))],
 )  # fmt: skip
 def test_an_output_replaces_its_own_kind_and_what_is_empty(
     cli: Cli, run: str, name: str, place: str
@@ -201,7 +201,8 @@ def test_an_output_replaces_its_own_kind_and_what_is_empty(
 
 def test_what_one_command_wrote_another_does_not_replace(cli: Cli, run: str) -> None:
     kinds = ["apply", "report", "trace", "netron", "db best", "db export"]
-    places = {name: "side.json" if name == "netron" else f"{name}.out" for name in kinds}
+    named = {"netron": "side.json", "db export": "db export.jsonl"}
+    places = {name: named.get(name, f"{name}.out") for name in kinds}
     for name in kinds:
         assert cli(*writing(run)[name], places[name]).status == 0
     for name in kinds:
@@ -315,7 +316,7 @@ def test_recognition_is_not_fooled_by_beginnings(tmp_path: Path) -> None:
     """Every kind refuses what every other kind accepts, but for plain numbers."""
     samples = {
         Kind.SVG: b"<?xml version='1.0'?>\n<svg>", Kind.PNG: b"\x89PNG\r\n", Kind.PDF: b"%PDF-1.4",
-        Kind.PARQUET: b"PAR1", Kind.TRACE: b'{"traceEvents": []}', Kind.TREES: b"{L\0\0",
+        Kind.TRACE: b'{"traceEvents": []}', Kind.TREES: b"{L\0\0",
     }  # fmt: skip
     for kind, content in samples.items():
         place = tmp_path / "out"

@@ -80,7 +80,7 @@ def mirrored(cli: Cli, run: str) -> int:
 def test_tune_report_and_exports(cli: Cli, flags: tuple[str, ...]) -> None:
     ran = [tuned(cli, *flags)]
     run = run_of(cli)
-    ran += [cli("db", "export", name) for name in ("out.jsonl", "out.db", "out.parquet")]
+    ran += [cli("db", "export", name) for name in ("out.jsonl", "out.db")]
     ran += [cli("--json", *words) for words in (("show", run), ("report", run), ("runs",))]
     assert [one.status for one in ran] == [0] * len(ran), [one.err for one in ran]
     assert_nowhere(cli, *ran)
@@ -179,7 +179,7 @@ def test_what_an_earlier_release_kept_is_not_handed_on(cli: Cli) -> None:
         connection.execute("UPDATE runs SET record = ?", (pack(old),))
     copies = cli.folder / "copies"
     copies.mkdir()
-    for name in ("out.jsonl", "out.db", "out.parquet"):
+    for name in ("out.jsonl", "out.db"):
         assert cli("db", "export", copies / name).status == 0
     assert cli("db", "merge", "autoturbo.db", "--db", copies / "merged.db").status == 0
     assert_nowhere(Cli(copies), cli("resume", run))

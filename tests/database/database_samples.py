@@ -12,7 +12,6 @@ from autoturbo.database import (
     BestSchedule,
     Database,
     HandedOut,
-    KernelRecord,
     PairKey,
     Race,
     RefusedTrial,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from autoturbo.database.records import Record
 
-KERNELS = {"target_hash": "77aa", "scheduler_version": "0.1.0/1/1"}
 NOW = "2026-01-31T12:00:00Z"
 KEY = PairKey("9f31", "77aa", "fp16", "0.1.0/1/1")
 
@@ -81,13 +79,9 @@ def refused(trial: int = 1) -> RefusedTrial:
     return RefusedTrial(trial, "1", ("memory: race: two kernels write x",))
 
 
-def kernel(signature: str = "51a9", seconds: float = 1e-6) -> KernelRecord:
-    return KernelRecord("77aa", "0.1.0/1/1", signature, seconds)
-
-
 def sample_records() -> list[Record]:
     run, found = run_info(refused=(refused(),)), best(verified=verified())
-    return [run, trial(0), trial(1, None), found, kernel()]
+    return [run, trial(0), trial(1, None), found]
 
 
 def filled(path: Path, trials: int = 3) -> Database:
@@ -96,7 +90,6 @@ def filled(path: Path, trials: int = 3) -> Database:
     database.add_run(run_info())
     database.add_trials([trial(n, 0.01 / (n + 1)) for n in range(trials)])
     database.put_best(best())
-    database.add_kernels({"51a9": 1e-6}, **KERNELS)
     return database
 
 
@@ -243,13 +236,6 @@ _any_bests = st.builds(
 bests = _any_bests.map(
     lambda b: dataclasses.replace(b, schedule=schedule_text(b.key, b.knobs, note=b.schedule))
 )
-kernels = st.builds(
-    KernelRecord,
-    target_hash=st.sampled_from(["a", "b"]),
-    scheduler_version=st.just("1"),
-    signature=tokens,
-    seconds=positive,
-)
 
 
 def agreeing(trial: TrialRecord) -> TrialRecord:
@@ -266,4 +252,4 @@ agreeing_trials = trials.map(agreeing)
 loose_bests = bests.map(lambda b: dataclasses.replace(b, run="elsewhere"))
 """Best schedules whose runs are not there, so that nothing contradicts them."""
 
-records: st.SearchStrategy[Record] = runs | trials | bests | kernels
+records: st.SearchStrategy[Record] = runs | trials | bests

@@ -1,7 +1,7 @@
 """A process that writes to a database, for the tests that kill it or run several at once.
 
 ``database_writer.py DATABASE RUN FIRST BATCHES SIZE`` records BATCHES batches of SIZE trials from
-number FIRST on, puts a best schedule and kernel times with each, and prints the number of the last
+number FIRST on, puts a best schedule with each, and prints the number of the last
 trial of a batch once ``add_trials`` has returned.
 """
 
@@ -22,8 +22,6 @@ def main(path: str, run: str, first: int, batches: int, size: int) -> None:
             last = samples.trial(numbers[-1], 1.0 / (numbers[-1] + 1), run)
             place = {"run": run, "trial": last.number, "knobs": last.knobs}
             database.put_best(samples.best(1.0 / (last.number + 1), **place))
-            times = {f"{run}-{n}": 1e-6 for n in numbers}
-            database.add_kernels({**times, "shared": 1.0 / (start + 1)}, **samples.KERNELS)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.database import Counts, Database, RunInfo, record_schema
-from autoturbo.database.formats import encode, rank
+from autoturbo.database.formats import encode
+from autoturbo.database.rows import rank
 from autoturbo.errors import DatabaseError
 from autoturbo.simulator.measurement import VERSION
 from tests.database import database_samples as samples
@@ -61,7 +62,7 @@ def exports(draw: st.DrawFn) -> list[Record]:
         for trial in draw(st.lists(samples.trials, max_size=5)):
             placed = dataclasses.replace(trial, run=draw(ids), number=draw(numbers))
             trials.append(samples.agreeing(placed))
-    others = draw(st.lists(samples.loose_bests | samples.kernels, max_size=5))
+    others = draw(st.lists(samples.loose_bests, max_size=5))
     return draw(st.permutations([*runs, *trials, *others]))
 
 
@@ -112,15 +113,14 @@ def test_what_is_better_stays() -> None:
     assert rank(samples.best(0.01)) < rank(samples.best(0.02))
     refused = samples.run_info(refused=(samples.refused(),))
     assert rank(refused) < rank(samples.run_info())
-    assert rank(samples.kernel(seconds=1.0)) < rank(samples.kernel(seconds=2.0))
 
 
 def test_the_lines_of_an_export(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     with samples.filled(tmp_path / "at.db") as database:
-        assert database.export(out) == Counts(runs=1, trials=3, best=1, kernels=1)
+        assert database.export(out) == Counts(runs=1, trials=3, best=1)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    kinds = ["run", "trial", "trial", "trial", "best", "kernel"]
+    kinds = ["run", "trial", "trial", "trial", "best"]
     assert [line["kind"] for line in lines] == kinds
     for line in lines:
         jsonschema.validate(line, record_schema(), jsonschema.Draft202012Validator)
@@ -138,8 +138,8 @@ def test_what_an_import_reports(tmp_path: Path) -> None:
     file = write(tmp_path / "in.jsonl", [*samples.sample_records(), samples.best(0.02)])
     with Database.open(tmp_path / "at.db") as database:
         result = database.take_in(file)
-        assert result.read == Counts(runs=1, trials=2, best=2, kernels=1)
-        assert result.changed == Counts(runs=1, trials=2, best=1, kernels=1)
+        assert result.read == Counts(runs=1, trials=2, best=2)
+        assert result.changed == Counts(runs=1, trials=2, best=1)
         assert database.best() == (samples.best(0.01, verified=samples.verified()),)
 
 
@@ -172,9 +172,25 @@ def test_trials_may_follow_their_run_in_another_file(tmp_path: Path) -> None:
 
 def test_blank_lines_and_other_line_ends(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
-    file.write_bytes(b"\r\n\n" + encode(samples.kernel()).encode() + b"\r\n  \n")
+    file.write_bytes(b"\r\n\n" + encode(samples.best()).encode() + b"\r\n  \n")
     with Database.open(tmp_path / "at.db") as database:
-        assert database.take_in(file).read == Counts(kernels=1)
+        assert database.take_in(file).read == Counts(best=1)
+
+
+KERNEL = b'{"kind":"kernel","schema":1,"seconds":1e-06,"signature":"51a9"}\n'
+"""The time of a kernel, as versions before 4 of the tables exported them."""
+
+
+def test_kernel_times_of_an_earlier_export_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "in.jsonl", samples.sample_records())
+    file.write_bytes(file.read_bytes() + 2 * KERNEL)
+    with Database.open(tmp_path / "at.db") as database:
+        result = database.take_in(file)
+        assert result.read == database.counts() == Counts(runs=1, trials=2, best=1)
+    assert (result.left_out, result.findings) == (Counts(), ())
+    assert caplog.messages == [f"{file}: left out 2 kernel times, which are not kept any more"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo import files
-from autoturbo.database import Database, run_folder
+from autoturbo.database import Database, holding
 from autoturbo.errors import RunError
 from tests import processes
 from tests.database import database_samples as samples
@@ -73,15 +73,15 @@ def test_under_another_name_the_database_is_the_same(tmp_path: Path) -> None:
     with samples.filled(path) as database, database.holding("aa00"):
         with Database.open(tmp_path / "link.db") as other, pytest.raises(RunError):
             other.holding("aa00").__enter__()
-        assert run_folder.is_held(path, "aa00")
-    assert not run_folder.is_held(path, "aa00")
+        assert holding.is_held(path, "aa00")
+    assert not holding.is_held(path, "aa00")
 
 
 @pytest.mark.parametrize("run", ["../../x", "a b", "x" * 300])
 def test_odd_names_stay_in_the_folder(tmp_path: Path, run: str) -> None:
-    file = run_folder.lock_file(tmp_path / "at.db", run)
+    file = holding.lock_file(tmp_path / "at.db", run)
     assert file.parent == tmp_path
-    with run_folder.hold(tmp_path / "at.db", run):
+    with holding.hold(tmp_path / "at.db", run):
         assert file.exists()
 
 
@@ -94,13 +94,13 @@ def test_a_lock_that_is_taken_away_while_waiting_is_made_anew(
     def removed_first(handle: int, *, shared: bool) -> None:
         calls.append(handle)
         if len(calls) == 1:
-            run_folder.lock_file(tmp_path / "at.db", "aa00").unlink()
+            holding.lock_file(tmp_path / "at.db", "aa00").unlink()
         real(handle, shared=shared)
 
-    monkeypatch.setattr(run_folder, "lock", removed_first)
-    with run_folder.hold(tmp_path / "at.db", "aa00"):
+    monkeypatch.setattr(holding, "lock", removed_first)
+    with holding.hold(tmp_path / "at.db", "aa00"):
         assert len(calls) == 2
-        assert run_folder.is_held(tmp_path / "at.db", "aa00")
+        assert holding.is_held(tmp_path / "at.db", "aa00")
 
 
 def test_a_file_system_without_locks_holds_nothing_and_refuses_nothing(
@@ -109,6 +109,6 @@ def test_a_file_system_without_locks_holds_nothing_and_refuses_nothing(
     def none(handle: int, *, shared: bool = False) -> None:
         raise OSError(95, f"no locks {handle} {shared}")
 
-    monkeypatch.setattr(run_folder, "lock", none)
-    with run_folder.hold(tmp_path / "at.db", "aa00"), run_folder.hold(tmp_path / "at.db", "aa00"):
-        assert run_folder.is_held(tmp_path / "at.db", "aa00") is None
+    monkeypatch.setattr(holding, "lock", none)
+    with holding.hold(tmp_path / "at.db", "aa00"), holding.hold(tmp_path / "at.db", "aa00"):
+        assert holding.is_held(tmp_path / "at.db", "aa00") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,17 @@ from hypothesis import strategies as st
 
 import autoturbo
 from autoturbo.database import Counts, Database, HandedOut
-from autoturbo.database.formats import encode, merge
+from autoturbo.database.formats import encode
 from autoturbo.database.records import Record, RunInfo, TrialRecord
-from autoturbo.errors import DatabaseError, Location
-from autoturbo.extras import how_to_install
+from autoturbo.database.rows import merge
+from autoturbo.errors import DatabaseError, Location, UsageError
 from tests.database import database_samples as samples
 
-FORMS = (".jsonl", ".parquet", ".db")
+FORMS = (".jsonl", ".db")
 
 # Runs of one id are one run, so their settings are the same; their trials may be measured anew.
 _runs = samples.runs.map(lambda run: samples.run_info(run.id, state=run.state, refused=run.refused))
-_records = _runs | samples.agreeing_trials | samples.loose_bests | samples.kernels
+_records = _runs | samples.agreeing_trials | samples.loose_bests
 _lists = st.lists(_records, max_size=6)
 
 
@@ -84,7 +83,7 @@ def test_every_form_holds_everything(tmp_path: Path, records: list[Record]) -> N
 def test_what_taking_in_reports(tmp_path: Path, form: str) -> None:
     with samples.filled(tmp_path / "at.db") as database:
         database.export(tmp_path / f"out{form}")
-    everything = Counts(runs=1, trials=3, best=1, kernels=1)
+    everything = Counts(runs=1, trials=3, best=1)
     with Database.open(tmp_path / "new.db") as database:
         first, second = (database.take_in(tmp_path / f"out{form}") for _ in range(2))
     assert (first.read, first.changed) == (everything, everything)
@@ -174,54 +173,8 @@ def test_a_trial_without_its_run_that_is_another_one_is_left_out(tmp_path: Path)
         )
 
 
-def test_a_parquet_file_has_columns_to_look_at(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    with samples.filled(tmp_path / "at.db") as database:
-        database.export(tmp_path / "out.parquet")
-    table = parquet.read_table(tmp_path / "out.parquet").to_pylist()
-    assert [row["kind"] for row in table] == ["run", "trial", "trial", "trial", "best", "kernel"]
-    assert [row["latency_s"] for row in table[1:4]] == [0.01, 0.005, 0.01 / 3]
-    assert (table[0]["run"], table[0]["state"], table[0]["graph_hash"]) == (
-        "aa00",
-        "running",
-        "9f31",
-    )
-    assert (table[5]["signature"], table[5]["latency_s"]) == ("51a9", 1e-6)
-    again = parquet.read_schema(tmp_path / "out.parquet").metadata
-    assert again[b"autoturbo.record_schema"] == b"1"
-
-
-def test_a_parquet_file_whose_records_were_changed_is_refused(tmp_path: Path) -> None:
-    """A bit of a page may be a digit of a latency; files of earlier releases have no checksum."""
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    with samples.filled(tmp_path / "at.db") as database:
-        database.export(tmp_path / "out.parquet")
-    file = parquet.ParquetFile(tmp_path / "out.parquet")
-    told, table = file.metadata.metadata, file.read()
-    texts = [text.replace("0.005", "0.004") for text in table["record"].to_pylist()]
-    assert texts != table["record"].to_pylist()
-    place = table.column_names.index("record")
-    changed = table.set_column(place, "record", arrow.array(texts))
-    old = {b"autoturbo.record_schema": b"1"}
-    for name, metadata in (("new", told), ("old", old), ("lost", {}), ("more", {**old, b"x": b""})):
-        parquet.write_table(changed.replace_schema_metadata(metadata), tmp_path / f"{name}.parquet")
-    with Database.open(tmp_path / "new.db") as database:
-        with pytest.raises(DatabaseError, match="its records are not those that were written"):
-            database.take_in(tmp_path / "new.parquet")
-        assert database.counts() == Counts()
-        for name in ("lost", "more"):
-            with pytest.raises(DatabaseError, match="not the metadata that it was written with"):
-                database.take_in(tmp_path / f"{name}.parquet")
-        assert database.take_in(tmp_path / "old.parquet").read.trials == 3
-
-
-def test_files_of_other_columns_and_damaged_ones(tmp_path: Path) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table({"x": [1]}), tmp_path / "other.parquet")
-    (tmp_path / "cut.parquet").write_bytes((tmp_path / "other.parquet").read_bytes()[:40])
-    told = {"autoturbo.record_schema": "1"}
-    wrong = arrow.table({"record": ["{}", None]}).replace_schema_metadata(told)
-    parquet.write_table(wrong, tmp_path / "wrong.parquet")
+def test_what_is_no_export_and_damaged_ones(tmp_path: Path) -> None:
+    (tmp_path / "other.parquet").write_bytes(b"PAR1\x15\x04\xff")
     large = sqlite3.connect(tmp_path / "other.db")
     large.execute("CREATE TABLE other (x)")
     large.close()
@@ -231,9 +184,7 @@ def test_files_of_other_columns_and_damaged_ones(tmp_path: Path) -> None:
         file.seek(8192)
         file.write(b"\xa5" * 8192)
     for name, expected in {
-        "other.parquet": "a Parquet file without records",
-        "cut.parquet": "the Parquet file is damaged: ",
-        "wrong.parquet": "wrong.parquet:1: kind: None is not a kind of record",
+        "other.parquet": "other.parquet:1: not UTF-8 text; expected one JSON record a line",
         "other.db": "an SQLite database of another program",
         "damaged.db": "damaged.db: the database is damaged; 'autoturbo db check --db ",
     }.items():
@@ -244,17 +195,15 @@ def test_files_of_other_columns_and_damaged_ones(tmp_path: Path) -> None:
             assert database.counts() == Counts()
 
 
-def test_without_pyarrow_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with (
-        samples.filled(tmp_path / "at.db") as database,
-        pytest.raises(autoturbo.errors.UsageError, match=re.escape(how_to_install("parquet"))),
-    ):
-        database.export(tmp_path / "out.parquet")
-    assert not (tmp_path / "out.parquet").exists()
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv"])
+def test_other_forms_are_refused_with_those_that_there_are(tmp_path: Path, name: str) -> None:
+    with samples.filled(tmp_path / "at.db") as database, pytest.raises(UsageError) as caught:
+        database.export(tmp_path / name)
+    assert str(caught.value).endswith("ends in .jsonl (JSON lines), .db or .sqlite (a database)")
+    assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_databases_of_earlier_versions_are_merged(tmp_path: Path, version: int) -> None:
     text = (Path(__file__).parent / f"version_{version}.sql").read_text(encoding="utf-8")
     with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:

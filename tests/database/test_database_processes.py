@@ -104,14 +104,13 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     finished([start(WRITER, path, name, 0, 10, 5) for name in names])
     with Database.open(path, create=False) as database:
         assert database.health()["integrity"] == "ok"
-        assert database.counts() == Counts(runs=4, trials=200, best=1, kernels=201)
+        assert database.counts() == Counts(runs=4, trials=200, best=1)
         for name in names:
             expected = tuple(samples.trial(n, 1.0 / (n + 1), name) for n in range(50))
             assert database.trials(name) == expected
         (best,) = database.best()
         assert (best.measurement.latency, best.trial) == (1.0 / 50, 49)
         assert best.run == "run0"  # of equals the one with the smallest text, whoever came first
-        assert database.kernels(**samples.KERNELS)["shared"] == 1.0 / 46
 
 
 @pytest.mark.full

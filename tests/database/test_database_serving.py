@@ -20,7 +20,7 @@ def test_a_closed_database_on_media_that_cannot_be_written(tmp_path: Path) -> No
         samples.filled(disk / "at.db").close()
         make_read_only(disk)
         with Database.open(disk / "at.db", read_only=True) as database:
-            assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+            assert database.counts() == Counts(runs=1, trials=3, best=1)
             assert database.best() == (samples.best(),)
             assert database.state(database.run("aa00")) == "killed"
             database.export(tmp_path / "out.jsonl")
@@ -60,7 +60,7 @@ def test_an_exported_database_is_read_without_writing_anything(tmp_path: Path, e
         again.add_trials([samples.trial(3)])
 
 
-@pytest.mark.parametrize("ending", [".db", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("ending", [".db", ".jsonl"])
 def test_only_the_best_schedules(tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"best{ending}"
     with samples.filled(tmp_path / "at.db") as database:
@@ -96,7 +96,7 @@ def test_an_export_as_a_database_that_fails_leaves_what_was_there(
         raise KeyboardInterrupt
 
     with samples.filled(tmp_path / "at.db") as database:
-        monkeypatch.setattr("autoturbo.database.exchange._copy_rows", broken)
+        monkeypatch.setattr("autoturbo.database.exporting._copy_rows", broken)
         with pytest.raises(KeyboardInterrupt):
             database.export(out)
     assert out.read_bytes() == before

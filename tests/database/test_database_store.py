@@ -18,6 +18,7 @@ from autoturbo.database import (
     RunInfo,
     TrialRecord,
 )
+from autoturbo.database.rows import TABLES, row_of
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
 from tests.database import database_samples as samples
@@ -427,29 +428,6 @@ def test_a_best_schedule_that_failed_a_check_is_withdrawn(database: Database) ->
     assert database.best() == (samples.best(key=other),)
 
 
-# Kernels
-
-
-def test_kernel_times_by_target_and_version(database: Database) -> None:
-    times = {"k1": 1e-6, "k2": 2.5e-6}
-    database.add_kernels(times, target_hash="t", scheduler_version="1")
-    database.add_kernels({"k1": 9e-6}, target_hash="t", scheduler_version="2")
-    assert database.kernels(target_hash="t", scheduler_version="1") == times
-    assert database.kernels(target_hash="t", scheduler_version="3") == {}
-
-
-def test_of_two_kernel_times_the_lower_stays(database: Database) -> None:
-    for seconds in (2e-6, 1e-6, 3e-6):
-        database.add_kernels({"k": seconds}, target_hash="t", scheduler_version="1")
-    assert database.kernels(target_hash="t", scheduler_version="1") == {"k": 1e-6}
-
-
-def test_a_kernel_time_that_is_none_leaves_nothing_behind(database: Database) -> None:
-    with pytest.raises(MeasurerError, match="kernel record: seconds: must be a finite"):
-        database.add_kernels({"a": 1.0, "b": float("nan")}, target_hash="t", scheduler_version="1")
-    assert database.counts() == Counts()
-
-
 # The whole
 
 
@@ -458,7 +436,7 @@ def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
         before = samples.content(database, tmp_path / "before.jsonl")
     with Database.open(tmp_path / "at.db", create=False) as database:
         assert samples.content(database, tmp_path / "after.jsonl") == before
-        assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+        assert database.counts() == Counts(runs=1, trials=3, best=1)
 
 
 def test_health(tmp_path: Path) -> None:
@@ -471,7 +449,7 @@ def test_health(tmp_path: Path) -> None:
         "user_version": DATABASE_SCHEMA,
         "journal_mode": "wal",
         "sqlite": sqlite3.sqlite_version,
-        "counts": {"runs": 1, "trials": 3, "best": 1, "kernels": 1},
+        "counts": {"runs": 1, "trials": 3, "best": 1},
     }
 
 
@@ -506,7 +484,7 @@ def test_each_commit_is_forced_to_the_disk(database: Database) -> None:
 def test_an_interrupt_within_a_write_rolls_it_back(database: Database) -> None:
     def interrupted() -> None:
         with database._writing() as connection:
-            connection.execute("INSERT INTO kernels VALUES ('t', '1', 'k', 1.0)")
+            connection.execute(TABLES[RunInfo].put, row_of(samples.run_info()))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -8,13 +8,15 @@ import json
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
-from autoturbo.database.formats import TABLES, encode, pack, row_of
+from autoturbo.database.formats import canonical, encode, pack
 from autoturbo.database.records import Record
+from autoturbo.database.rows import TABLES, row_of
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError
 from autoturbo.schedule.knobs import Knobs
@@ -22,7 +24,7 @@ from tests.database import database_samples as samples
 from tests.processes import HANG_S
 
 BEST = "best 9f31 77aa fp16 0.1.0/1/1"
-WHOLE = Counts(runs=1, trials=3, best=1, kernels=1)
+WHOLE = Counts(runs=1, trials=3, best=1)
 
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
@@ -80,8 +82,6 @@ ROWS = {
     ),
     "a best one": ("UPDATE best SET record = x'78'", "best 9f31 77aa fp16 0.1.0/1/1: "),
     "decisions": ("UPDATE best SET decisions = x'78'", "best 9f31 77aa fp16 0.1.0/1/1: "),
-    "a kernel": ("UPDATE kernels SET seconds = -1", "kernels 77aa 0.1.0/1/1 51a9: "),
-    "an endless kernel": ("UPDATE kernels SET seconds = 9e999", "kernels 77aa 0.1.0/1/1 51a9: "),
 }
 
 
@@ -122,10 +122,6 @@ LIES = {
         samples.run_info("bb00", settings={"graph_hash": "0000"}),
         "runs bb00: settings.graph_hash: not that of the run's key",
     ),
-    "a time of no length": (
-        samples.kernel("0000", 0.0),
-        "kernels 77aa 0.1.0/1/1 0000: seconds: a kernel takes some time",
-    ),
 }
 
 
@@ -152,6 +148,19 @@ def test_an_export_with_it_is_refused_whole(tmp_path: Path, lie: Record) -> None
         assert ours.counts() == Counts()
 
 
+def test_what_another_zlib_has_packed_is_sound(tmp_path: Path) -> None:
+    path = theirs(tmp_path)
+    best = samples.best(decisions={"layers": []})
+    forged(path, best)
+    others = zlib.compress(canonical(best.decisions).encode(), 0)
+    raw(path, "UPDATE best SET decisions = ?", values=(others,))
+    result, counts = merged(path)
+    assert (result.findings, counts) == ((), WHOLE)
+    assert check(path).sound
+    with Database.open(tmp_path / "ours.db") as ours:
+        assert ours.best() == (best,)
+
+
 def test_unknown_knobs_are_left_out(tmp_path: Path) -> None:
     path = theirs(tmp_path)
     text = encode(samples.trial(1, 0.005)).replace('"max_layers"', '"no_such_knob"')
@@ -175,7 +184,7 @@ def test_trials_of_a_run_that_is_left_out_are_too(tmp_path: Path) -> None:
     raw(path, "UPDATE runs SET record = 'garbage'")
     result, counts = merged(path)
     assert result.left_out == Counts(runs=1, trials=3)
-    assert counts == Counts(best=1, kernels=1)
+    assert counts == Counts(best=1)
     assert result.findings[1].endswith("its run is neither in the file nor in the database")
 
 
@@ -192,7 +201,7 @@ FOREIGN = {
     "a table": ["CREATE TABLE odd (x)"],
     "an index": ["CREATE INDEX odd ON runs (created)"],
     "other columns": ["ALTER TABLE runs ADD COLUMN odd"],
-    "no table": ["DROP TABLE kernels"],
+    "no table": ["DROP TABLE trials"],
 }
 
 
@@ -251,10 +260,10 @@ def test_what_a_merge_prints(tmp_path: Path) -> None:
     ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (1, "")  # not all of it was taken in
     reason = "cannot be unpacked: cut short, or too long"
-    believed = "1 run, 0 trials, 1 best schedule, 1 kernel time"
+    believed = "1 run, 0 trials, 1 best schedule"
     assert ran.stdout.splitlines() == [
         f"read {believed}; of these new or better: {believed}",
-        "theirs.db: left out 0 runs, 3 trials, 0 best schedules, 0 kernel times",
+        "theirs.db: left out 0 runs, 3 trials, 0 best schedules",
         *(f"theirs.db: trials aa00 {number}: {reason}" for number in range(3)),
     ]
     again = subprocess.run([*program, "--json"], cwd=tmp_path, capture_output=True, check=False)

@@ -172,13 +172,13 @@ def test_a_run_that_goes_on_measures_no_plan_and_no_part_twice(
         return part_seconds(plan)
 
     first = search(seconds)
-    first.ledger = HostLedger(8, 8, database, "r", key)
+    first.ledger = HostLedger(8, 8, database, "r")
     first.trials = 4
     first.whole_batch(), first.best_loop()
     first._search()
     before = [trial.knobs for trial in first.ledger.trials]
     again = search(seconds)
-    again.ledger = HostLedger(8, 8, database, "r", key)
+    again.ledger = HostLedger(8, 8, database, "r")
     again.trials = 5
     asked.clear()
     again.whole_batch()

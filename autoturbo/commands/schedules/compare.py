@@ -212,7 +212,7 @@ def compare(
         UsageError: The target does not compute in the type, or there is no such measurer.
     """
     from autoturbo.baselines.dlfusion import dlfusion_outcome
-    from autoturbo.database.checking import simulated_otherwise
+    from autoturbo.database.believing import simulated_otherwise
     from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
     from autoturbo.search.executors.processes import evaluator_by

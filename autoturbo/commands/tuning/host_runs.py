@@ -165,7 +165,7 @@ def _subgraphs(
         if (cpu := cpu_of(info)) is not None:
             parts = [*DividedModel.of(Path(graph.source), graph, cpu.bytes_per_mac).parts]
     with opened(options.db) as database:
-        ledger = HostLedger(info.batch, info.batch, database, info.id, info.key)
+        ledger = HostLedger(info.batch, info.batch, database, info.id)
 
         def alone(plan: HostPlan) -> float | None:
             return ledger.part_seconds(plan)

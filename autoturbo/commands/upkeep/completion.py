@@ -97,7 +97,7 @@ def _targets(prefix: str, **_: Any) -> list[str]:
 
 
 def _runs(parsed_args: argparse.Namespace, **_: Any) -> dict[str, str]:
-    from autoturbo.database.tables import recent_runs
+    from autoturbo.database.opening import recent_runs
 
     path = getattr(parsed_args, "db", None) or os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
     return {run: plain(what) for run, what in recent_runs(path).items()}

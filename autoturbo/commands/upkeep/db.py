@@ -41,7 +41,7 @@ EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
 
 
 CountsJson = TypedDict("CountsJson", {
-    "runs": Natural, "trials": Natural, "best": Natural, "kernels": Natural,
+    "runs": Natural, "trials": Natural, "best": Natural,
 })  # fmt: skip
 """How many records of each kind."""
 
@@ -254,18 +254,18 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     "autoturbo db export records.jsonl",
     takes(
         "file", metavar="FILE", type=Path,
-        help="ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
+        help="ends in .jsonl (JSON lines), .db or .sqlite (a database to read); "
         "- for standard output",
     ),
     takes(
         "--best", action="store_true",
-        help="only the best schedules: no runs, trials and kernel times",
+        help="only the best schedules: no runs and trials",
     ),
     add_force_option,
     usage="FILE [--best] [--force]",
 )  # fmt: skip
 def _export(options: argparse.Namespace, console: Console) -> int:
-    """Write every record: JSON lines, Parquet, or a database to be read only."""
+    """Write every record: JSON lines, or a database to be read only."""
     to_stream = str(options.file) == "-"
     file = Path("/dev/stdout") if to_stream else options.file
     with opened(options.db) as database:
@@ -284,9 +284,7 @@ _trust_option = takes(
 
 @_ACTION(
     "autoturbo db import records.jsonl",
-    takes(
-        "files", metavar="FILE", type=Path, nargs=1, help="JSON lines, Parquet, or another database"
-    ),
+    takes("files", metavar="FILE", type=Path, nargs=1, help="JSON lines, or another database"),
     _trust_option,
     usage="FILE [--trust]",
 )
@@ -433,7 +431,7 @@ def published_schemas() -> dict[str, dict[str, Any]]:
 
 
 def _counts(of: Counts) -> CountsJson:
-    return {"runs": of.runs, "trials": of.trials, "best": of.best, "kernels": of.kernels}
+    return {"runs": of.runs, "trials": of.trials, "best": of.best}
 
 
 def _as_json(best: BestSchedule) -> BestJson:
@@ -475,7 +473,7 @@ def _run(best: BestSchedule) -> str:
 def counted(counts: Counts) -> str:
     """Say how many records of each kind there are."""
     parts = dataclasses.asdict(counts).items()
-    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel time"}
+    names = {"runs": "run", "trials": "trial", "best": "best schedule"}
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NotRequired
 from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.upkeep.db import CountsJson
+from autoturbo.commands.upkeep.db import CountsJson, counted
 from autoturbo.errors import AutoTurboError
 from autoturbo.extras import LIBRARIES, how_to_install
 from autoturbo.report.units import clock
@@ -196,14 +196,14 @@ def _database(path: str) -> DatabaseFinding:
 
 
 def _print(found: DoctorLine, console: Console) -> None:
+    from autoturbo.database import Counts
+
     versions = {k: v for k, v in found["versions"].items() if k != "ok"}
     rows = [(name, str(value)) for name, value in versions.items()]
     cache, database = found["cache"], found["database"]
     rows.append(("compiled code", f"{cache['folder']}: {cache['state']}"))
     rows.append(("Ray cluster", found["ray"]["state"]))
-    counts = database["counts"].items() if "counts" in database else ()
-    kinds = {"best": "best schedules", "kernels": "kernel times"}
-    held = [f"{number} {kinds.get(kind, kind)}" for kind, number in counts]
+    held = [counted(Counts(**database["counts"]))] if "counts" in database else []
     rows.append(("database", f"{database['path']}: {', '.join([database['state'], *held])}"))
     console.table(("checked", "found"), rows, words=2)
     checks = {"versions": found["versions"], "cache": cache, "ray": found["ray"]}
