@@ -4,8 +4,8 @@ Numba counts references to every array that a function reads from a named tuple,
 an atomic operation. A function that allocates nothing can do without the counts: its caller holds
 every array that it sees. Nor are arrays handed over as pointers: each is seven words, so that a
 named tuple of a dozen is copied at every call that is not inlined. What borrows is therefore always
-inlined. ``benchmarks/compiled_core.py`` measures what this buys: without it, a first trial of
-ResNet-50, compiling included, takes 1.10 times the CPU seconds, and 64 trials later 1.05 times.
+inlined. Without it a first trial of ResNet-50, compiling included, takes 1.10 times the CPU
+seconds, and 64 trials later 1.05 times.
 
 Whoever shows how far compiling is says so here before Numba is imported, which takes longer than
 many a command: the first module that has something to compile imports it.
