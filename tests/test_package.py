@@ -162,15 +162,6 @@ def test_what_is_in_the_source_distribution(wheel: Path) -> None:
     assert {"datasets/workloads/resnet50.onnx", "cost_models/kernels/card.json"} <= names
 
 
-@pytest.mark.parametrize("name", ["cost_models", "search", "datasets"])
-def test_rooms_at_the_top_level_hold_files_and_shadow_no_package(name: str) -> None:
-    room = ROOT / name
-    assert room.is_dir()
-    assert not room.is_symlink()
-    assert (room / "README.md").is_file()
-    assert not (room / "__init__.py").exists()  # a package of that name, if installed, comes first
-
-
 def test_the_readme_has_the_two_commands() -> None:
     assert fenced("command: tune").startswith("python3 -m venv .venv && .venv/bin/pip install .")
     model = fenced("command: tune").split()[-1]
