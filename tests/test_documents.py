@@ -71,30 +71,7 @@ def named(page: Path) -> Iterator[Path]:
 
 
 def test_links_and_named_files_are_there() -> None:
-    missing = [
-        f"{page.relative_to(ROOT)}: {path}"
-        for page in pages()
-        for path in (*linked(page), *named(page))
-        if not path.exists()
-    ]
-    assert not missing
-
-
-def test_links_are_found() -> None:
-    readme = ROOT / "benchmarks" / "README.md"
-    assert any(path.name == "calibration.md" for path in linked(readme))
-    assert any(path.name == "tuning.py" for path in named(readme))
-
-
-def test_no_two_decisions_have_one_number() -> None:
-    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")]
-    assert len(numbers) > 1
-    assert len(set(numbers)) == len(numbers)
-
-
-def test_tests_that_the_checklist_names_exist() -> None:
-    checklist = (ROOT / "docs" / "decisions" / "0005-checklist.md").read_text(encoding="utf-8")
-    sources = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
-    wanted = set(re.findall(r"`(test_\w+)`", checklist))
-    assert wanted
-    assert not {name for name in wanted if f"def {name}(" not in sources}
+    found = [(page, path) for page in pages() for path in (*linked(page), *named(page))]
+    assert len(found) > 500
+    missing = [f"{page.relative_to(ROOT)}: {path}" for page, path in found if not path.exists()]
+    assert missing == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +17,6 @@ from autoturbo.statistics import (
     mean_interval,
     student,
 )
-
-PACKAGE = Path(__file__).parents[1] / "autoturbo"
 
 
 def test_intervals_hold_the_gain_as_often_as_they_say() -> None:
@@ -132,15 +128,3 @@ def test_figures_of_one_thing_differ_by_what_noise_explains(
     figures: tuple[float, ...], noise: float, same: bool
 ) -> None:
     assert alike(figures, noise) == same
-
-
-def test_nothing_else_has_quantiles_or_deviations_of_its_own() -> None:
-    """Student's quantile, sample deviations and signed ranks are asked of one module."""
-    words = {"stdtrit", "stdev", "pstdev", "NormalDist"}
-    for path in PACKAGE.rglob("*.py"):
-        if path.name == "statistics.py":
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-        names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
-        assert not names & words, path

@@ -1,7 +1,7 @@
 """The tuned-schedule database: one SQLite file that several processes may write.
 
 What a method has written when it returns survives the end of the process, a ``kill -9`` and, on
-disks that keep their word, a power loss (docs/decisions/0004-database.md). A connection belongs to
+disks that keep their word, a power loss (docs/decisions/database.md). A connection belongs to
 the thread and the process that opened it: open another one elsewhere.
 """
 

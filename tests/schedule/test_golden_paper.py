@@ -1,7 +1,4 @@
-"""GraphTurbo's own examples (OSDI '23), figure by figure.
-
-``docs/decisions/0005-checklist.md`` lists what is tested elsewhere.
-"""
+"""GraphTurbo's own examples (OSDI '23), figure by figure."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ merged sub-graph is computed when it is asked for, not after each pass.
 Up-sampling networks need another rule (i), says section 3.6 without giving it: what follows an
 up-sampling has the larger factor, and as printed it would leak back to what precedes. Here a
 producer P that is merged with what up-samples its output is never split more than it was before:
-all merges, then and later, also ask ``f(merged) <= b * f(P)`` (docs/decisions/0006-upsampling.md).
+all merges, then and later, also ask ``f(merged) <= b * f(P)`` (docs/decisions/upsampling.md).
 Networks that do not up-sample are grouped as published.
 """
 
