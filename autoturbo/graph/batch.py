@@ -216,9 +216,9 @@ class _Digit:
     """The digit of a dimension that counts samples.
 
     Attributes:
-        axis: That addresses it.
-        unit: Its weight.
-        batch: Its range.
+        axis: The axis that addresses the dimension.
+        unit: Elements of the dimension from one sample to the next.
+        batch: The number of samples along the axis.
     """
 
     axis: int
@@ -388,7 +388,7 @@ class _Change:
     """Another batch for one operator.
 
     Attributes:
-        axis: That counts samples.
+        axis: The axis that counts samples.
         unit: Weight of the samples' digit of it.
         old: Samples so far.
         new: Samples from now on.

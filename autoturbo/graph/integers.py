@@ -192,7 +192,7 @@ def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> 
 
     Args:
         graph: The graph.
-        works: Of the operators in integers.
+        works: Work of the operators in integers.
         readers: Operators that read 8-bit values as they are, and write them.
     """
     found = {}
@@ -363,7 +363,7 @@ class Rescaling(NamedTuple):
 
     Attributes:
         cast: The operator that makes the sums real.
-        scale: That which multiplies them.
+        scale: The tensor that multiplies the integers.
         makers: Those that make the scale, for this product alone.
         factor: The scale, a tensor.
     """

@@ -73,8 +73,8 @@ class Repeated:
         name: Of the constant for the batch that was asked for.
         original: The constant of the file.
         dim: The dimension that counts the samples.
-        had: Its extent in the file.
-        has: Its extent now.
+        had: The constant's extent in the file.
+        has: The constant's extent now.
         batch: Samples in the file.
         inner: Elements of the dimension per sample that follow each other.
     """
@@ -100,8 +100,8 @@ class ModelNodes:
     """A model at static shapes, ready to be written again.
 
     Attributes:
-        graph: As the scheduler sees it.
-        ir_version: Of the file.
+        graph: The model as the scheduler sees it.
+        ir_version: ONNX's IR version of the file.
         opsets: Version by domain; ONNX's own domain is ``""``.
         nodes: One per operator of the graph.
         constants: Nodes that make constants whose elements are not small, with unique names.

@@ -49,7 +49,7 @@ class Stored:
     """Narrow storage of a constant that the model dequantises.
 
     Attributes:
-        bits: Of an element.
+        bits: Bits of an element.
         scales: Real numbers beside them.
         points: Zero points beside them, of as many bits.
         integer: The elements are 8-bit integers, which a target may compute with.
@@ -67,7 +67,7 @@ class Origin:
 
     Attributes:
         stored: The constant in the file.
-        elements: Of that constant.
+        elements: Elements of the file's constant.
         part: How the elements held were chosen from it; empty for all of them.
         beside: Scales and zero points of the conversion.
     """
@@ -83,7 +83,7 @@ class Tensor:
     """A value of the graph.
 
     Attributes:
-        name: As in the model file.
+        name: Name in the model file.
         shape: Elements per dimension; ``()`` for a scalar.
         dtype: Element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
         constant: Depends on no real input of the model: a weight.
@@ -339,7 +339,7 @@ class Graph:
     Attributes:
         name: A short name for people and file names.
         tensors: All values; operators refer to them by index.
-        operators: In topological order.
+        operators: Operators in topological order.
         inputs: Indices of the real inputs (those that change from call to call).
         outputs: Indices of the outputs.
         batch: Samples that one evaluation processes.

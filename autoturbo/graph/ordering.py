@@ -87,7 +87,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
 
     Args:
         needs: By number, those that go before it, each once.
-        sizes: By number, what it makes.
+        sizes: By number, bytes of what it makes.
     """
     readers, missing = _readers(needs), [set(some) for some in needs]
     ready: list[tuple[int, int]] = []

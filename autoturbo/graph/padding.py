@@ -19,7 +19,7 @@ class Channels:
     """Dimensions and loops that have one extent in common.
 
     Attributes:
-        extent: Of all of them.
+        extent: Extent that all of them have.
         tensors: ``(tensor, dimension)`` pairs.
         axes: ``(operator, axis)`` pairs.
     """
@@ -61,7 +61,7 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
 
     Args:
         graph: The model.
-        channels: Of :func:`channels_of`.
+        channels: A result of :func:`channels_of`.
         extent: The new number of them, not less than before.
     """
     tensors, operators = list(graph.tensors), list(graph.operators)

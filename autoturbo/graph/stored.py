@@ -52,7 +52,7 @@ def view_of(step: Step, position: int) -> View | None:
 
     Args:
         step: A node that depends on no input of the model.
-        position: Of its output.
+        position: Position of its output among the node's outputs.
     """
     first, *others = step.inputs or [None]
     kind = kind_of(step.node)

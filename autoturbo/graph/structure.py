@@ -123,7 +123,7 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
     Args:
         graph: The graph, or a body of control flow.
         outer: Names that it may read from outside.
-        source: Where it is from.
+        source: The file that the graph comes from.
 
     Raises:
         ModelError: Naming the value and the node.

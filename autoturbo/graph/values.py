@@ -34,7 +34,7 @@ class Value:
     """A value while the model is imported.
 
     Attributes:
-        name: As in the file.
+        name: Name in the file.
         type: Element type and shape as far as they are known.
         constant: Depends on no real input.
         data: Its elements, where it is a small constant.
@@ -133,7 +133,7 @@ class Step:
     """A node that stays in the graph, with its values looked up.
 
     Attributes:
-        node: As in the file.
+        node: The node as it is in the file.
         name: A name for people, not necessarily unique.
         inputs: By position, None where absent.
         captured: Outer values that bodies of control flow read.

@@ -31,8 +31,8 @@ class _Sizes:
     """Extents of an attention.
 
     Attributes:
-        heads: Of queries.
-        key_heads: Of keys and values.
+        heads: Heads of the queries.
+        key_heads: Heads of the keys and the values.
         rows: Positions of queries.
         length: Positions of keys, past ones included.
         channels: Of a head of queries and keys.
@@ -83,7 +83,7 @@ def _attended(
     """Write the attention-weighted values: ``[batch, heads, rows, channels]``.
 
     Args:
-        w: Where to.
+        w: The writer that takes the nodes.
         operands: Queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: The extents.
         added: To the scores, ``""`` for nothing.
@@ -149,7 +149,7 @@ def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     """Write the causal mask of each row, limited to a window where one is given.
 
     Args:
-        w: Where to.
+        w: The writer that takes the nodes.
         sizes: The extents.
         first: Position of the first row, ``[batch, 1, 1, 1]`` or without dimensions.
         window: Keys before its own that a row sees; negative for all.
@@ -398,7 +398,7 @@ class _Cache:
         past: Extent of the buffer of past ones.
         rows: New ones.
         length: Past and new ones that are attended to.
-        extent: Of the buffer that is made.
+        extent: Extent of the buffer that is made.
         prompt: There are no past keys, even if the buffer holds some.
         first: Position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
     """

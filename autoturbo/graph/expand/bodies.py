@@ -25,8 +25,8 @@ class Renaming:
     """Gives the values of a body names of their own.
 
     Attributes:
-        stem: In front of names.
-        names: By formal name; grows.
+        stem: Text that is put in front of names.
+        names: New names by formal name; grows.
         given: Attributes of the node that the body stands for.
     """
 
@@ -78,7 +78,7 @@ class TripCount:
 
     Attributes:
         count: Trips.
-        nodes: Of the body.
+        nodes: Nodes of the body.
         carried: Names of the values that go from trip to trip: before the first and behind the
             last that is written.
     """
@@ -197,8 +197,8 @@ def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProt
 
     Args:
         step: The node.
-        schema: Its operator's definition.
-        source: Where the versions are from.
+        schema: The definition of the node's operator.
+        source: The file that the versions of operators come from.
 
     Raises:
         NoExpansionError: There is none for the model's opset.

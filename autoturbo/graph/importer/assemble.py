@@ -150,7 +150,7 @@ def _with_pieces(
 
     Args:
         step: The Concat.
-        axis: Its own.
+        axis: The axis along which the Concat itself joins.
         makers: Those whose result is read once, by result and axis.
         gone: Grows by those that are not needed any more.
     """

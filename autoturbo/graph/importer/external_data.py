@@ -281,7 +281,7 @@ def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFi
     A data file that does not exist is noted, not refused: shapes are enough to schedule.
 
     Args:
-        graph: Of the file.
+        graph: Graph of the file.
         source: Names the file and takes the notes.
         seeded: Whether missing weights are made from a seed, so that there is nothing to note.
 

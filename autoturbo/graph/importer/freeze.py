@@ -78,7 +78,7 @@ class Frozen:
     """Static shapes of the real inputs.
 
     Attributes:
-        shapes: By input name.
+        shapes: Static shapes by input name.
         bindings: Extents that were given to named dimensions.
         baked: The shapes with the batch that the file was made for, where it has been changed; else
             None.
@@ -112,7 +112,7 @@ def freeze(
     Args:
         inputs: The real inputs, in file order.
         asked: Extents that the user wants.
-        source: Where the model is from.
+        source: The file that the model comes from.
         samples: The dimension that counts samples, of inputs of which it is known. Where it is of
             some, others have it first if they leave it open; where it is of none, all have.
         guess: Chooses the extents that a message proposes.

@@ -30,7 +30,7 @@ def positive_axes(
 
     Args:
         node: The node; a copy is returned where it has a negative axis.
-        inputs: Its inputs by position.
+        inputs: The node's inputs by position.
         opset: Version of ONNX's own operators.
     """
     first = inputs[0] if inputs else None

@@ -59,7 +59,7 @@ def deciding(step: Step, steps: Sequence[Step], inputs: Sequence[Value]) -> list
     Args:
         step: The node.
         steps: Those before it.
-        inputs: Of the model.
+        inputs: Inputs of the model.
 
     Returns:
         Nothing if they are not few numbers each.

@@ -116,7 +116,7 @@ class Propagation:
     """The pass over one graph.
 
     Attributes:
-        source: Where the model is from.
+        source: The file that the model comes from.
         declared: Types that the file states for its values, and that hold.
         missing: Data file by tensor, where the file does not exist.
         rebatch: The change of batch, if any.

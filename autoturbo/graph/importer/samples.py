@@ -61,7 +61,7 @@ def stated_samples(
         declared: Extents by input name.
         asked: What the user says: names of dimensions, or ``INPUT:AXIS``.
         operators: What operators say; :data:`NO_SAMPLES` for an input that has none.
-        source: Where the model is from.
+        source: The file that the model comes from.
 
     Raises:
         ModelError: The user says something that the inputs do not have.
@@ -197,7 +197,7 @@ class _Verdict:
     """What is taken for the samples.
 
     Attributes:
-        batch: How many there are.
+        batch: The number of samples.
         dims: The dimension that counts them, by input that has them.
         note: What people should know of it.
         agreed: The inputs agree on it.

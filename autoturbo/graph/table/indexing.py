@@ -48,7 +48,7 @@ class _Lookup:
     """Accesses of indices, and of the dimensions that they index.
 
     Attributes:
-        dims: Per dimension of the indices.
+        dims: Accesses of the dimensions of the indices.
         rows: Per component of an index, the access of the dimension that it counts along.
         read: Whether the indices say more than that, and so are read.
     """

@@ -190,7 +190,7 @@ class _Side:
     """One of the two shapes while it is consumed from the front.
 
     Attributes:
-        shape: Its extents.
+        shape: The extents of the shape.
         dim: The dimension being consumed.
         rest: The remaining factor of that dimension's extent.
         axes: Per dimension, the ``(axis, extent)`` factors found so far.
