@@ -143,7 +143,7 @@ class Comparison:
     """Result of comparing one output.
 
     Attributes:
-        name: Of the output.
+        name: Name of the output.
         difference: Absolute difference where it is largest in relation to its tolerance; of
             integers, the share that differs.
         tolerance: The largest difference permitted there.
@@ -173,8 +173,8 @@ class Scale:
     that all of the tensor has in common.
 
     Attributes:
-        centre: Its mean.
-        spread: Its mean absolute deviation.
+        centre: Mean of the tensor.
+        spread: Mean absolute deviation of the tensor.
         factor: By which all bounds are widened.
     """
 
@@ -203,7 +203,7 @@ def compare(
     Args:
         reference: Outputs of the original model by name.
         candidate: Of the scheduled one; a missing output differs.
-        arithmetic: Of the model.
+        arithmetic: Arithmetic of the model.
 
     Returns:
         A comparison per output, in the order of the reference.
@@ -220,7 +220,7 @@ def compare_part(
     """Compare a part of a tensor.
 
     Args:
-        name: Of the tensor.
+        name: Name of the tensor.
         wanted: The part, of the reference.
         found: Of the candidate; None where it has none.
         arithmetic: What the model computes in.

@@ -93,7 +93,7 @@ def run(
     """Return the values of a model's outputs by name.
 
     Args:
-        session: Of the model.
+        session: Session of the model.
         feeds: An array per input; a written model may lack inputs that nothing is computed with.
         outputs: Names of the outputs to compute; None for all.
 
@@ -170,7 +170,7 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
     """Return the model of the nodes, with each tensor under its name in the graph.
 
     Args:
-        nodes: Of a model.
+        nodes: Nodes of a model.
         part: Operators, as a model of their own: what it takes and gives are tensors that others
             make and read, or that the model takes and gives. None for all of them, with the
             outputs under their names in the file.
@@ -212,11 +212,11 @@ class ComparisonSetup:
         folder: With the weights; models are saved in it.
         original: The model's file there, its weights random.
         nodes: Of the model at the samples of one pass.
-        samples: Of the batch that is run.
+        samples: Samples of the batch that is run.
         whole: These are all samples of the model.
         feeds: An array per input.
         reference: The model that is compared with.
-        arithmetic: Of the model.
+        arithmetic: Arithmetic of the model.
     """
 
     folder: Path
@@ -241,7 +241,7 @@ def prepare_comparison(
         path: The model's file.
         folder: Where weights and models are written.
         passes: Samples that are run.
-        seed: Of weights and inputs.
+        seed: Seed of the random weights and inputs.
 
     Returns:
         The original model with its weights, the reference for the samples of the passes, and the
@@ -331,7 +331,7 @@ class ModelRuns:
     """Runner of both models on the inputs of a comparison.
 
     Attributes:
-        setup: With the original.
+        setup: The comparison, with the original.
         graph: The whole model.
         proto: The scheduled model.
     """

@@ -70,7 +70,7 @@ class Finding:
     """One thing that is wrong with a schedule.
 
     Attributes:
-        check: Which check found it.
+        check: The check that found it.
         kind: What it is in one or two words (``"gap"``, ``"freed buffer"``, ``"race"``): the same
             defect always has the same kind.
         message: One line for people; names the instance, the layer, the tensor or the buffer.
@@ -210,7 +210,7 @@ def buffer_finding(
     Args:
         schedule: The schedule.
         timeline: The timeline of the buffer's cluster.
-        kind: Of the finding.
+        kind: Kind of the finding.
         buffer: The buffer's number in the timeline.
         message: What is wrong with it, to follow its name.
     """

@@ -213,9 +213,9 @@ def _kept_bytes(
 
     Args:
         tiles: Tile counts of the layer.
-        stage: Its row of stages.
-        streams: Its row of streams.
-        rules: Of its kernel.
+        stage: The layer's row of stages.
+        streams: The layer's row of streams.
+        rules: Rules of the layer's kernel.
     """
     products, columns, depths, rows, outside, kept = tiles.tolist()
     room = int(rules.staging + streams[ROOM])

@@ -91,7 +91,7 @@ def check_numbers(
     Args:
         schedule: The schedule, on a target or on a machine of several units.
         path: The model's file; values that it keeps elsewhere need not be there.
-        seed: Of inputs and weights.
+        seed: Seed of the random inputs and weights.
         whole: Run all samples, or only those of one pass with the same decisions; None runs all
             where memory and patience allow.
         memory_bytes: Of activations that may be alive at once.
@@ -261,7 +261,7 @@ class _FaultLocator:
             whole: The original tensor, all samples that are run.
             tensor: The tensor's number.
             call: The call, whose pass says which samples.
-            region: Of the tensor in one pass.
+            region: Region of the tensor in one pass.
         """
         turn, batch = self._pass(call), self.setup.samples
         samples = samples_of(whole, self.trace, tensor, (turn.start, turn.samples), batch)
@@ -291,7 +291,7 @@ class _FaultLocator:
             call: The call.
             originals: Values of the tensors that it makes, in the original model.
             values: Values of the scheduled model, by name.
-            scales: Of the original tensors.
+            scales: Scales of the original tensors.
         """
         return all(
             self._compare_tensor(
@@ -366,8 +366,8 @@ class _FaultLocator:
 
         Args:
             call: The call.
-            label: Its name in messages.
-            given: Its inputs, by tensor.
+            label: Name of the call in messages.
+            given: Inputs of the call, by tensor.
             values: Values of the scheduled model, by name.
 
         Returns:

@@ -161,7 +161,7 @@ def _unordered(
         earlier: Events that have to be over by then.
         key: The column with their keys.
         back: Keys between the two.
-        program: Of the kernel.
+        program: Program of the kernel.
         clocks: Per instruction and engine, the last instruction that has ended before it begins.
     """
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
@@ -291,7 +291,7 @@ def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
     that begin together, the one listed first comes first.
 
     Args:
-        begin: Of every interval.
+        begin: Begin of every interval.
         end: One past the last.
     """
     sweep = np.argsort(begin, kind="stable")
@@ -366,7 +366,7 @@ def _unordered_instructions(
 
     Args:
         labels: Names of the kernel's instructions.
-        order: Of the instructions.
+        order: Order of the instructions.
         one: The access that has to be over, a row.
         two: The access that has to wait, a row.
     """

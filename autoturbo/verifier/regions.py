@@ -51,7 +51,7 @@ def part_needs(
     """Return the regions that outputs of a sub-graph need, back from its last operator.
 
     Args:
-        context: Where the layers come from.
+        context: The context that the layers come from.
         layers: The sub-graph's, in topological order.
         outputs: Regions of tensors that its last layer makes.
     """

@@ -90,7 +90,7 @@ class Replay(NamedTuple):
     """A schedule replayed.
 
     Attributes:
-        trace: Of it.
+        trace: Trace of the replay.
         findings: Defects of its reads, writes and streams.
     """
 
@@ -182,10 +182,10 @@ class _Cluster:
     """State of a cluster at a time of the replay.
 
     Attributes:
-        timeline: Its kernels and buffers.
+        timeline: The cluster's kernels and buffers.
         clock: The step that it is in.
         last: The last step.
-        buffers: By kind, tensor and owner.
+        buffers: Buffers by kind, tensor and owner.
         spans: Per buffer, scope, first byte and one past the last; its number in DDR.
         holds: The content of a buffer.
         where: The buffer that has some content.

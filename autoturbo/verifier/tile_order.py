@@ -40,7 +40,7 @@ class _Lines:
         own: The core's region of the output.
         dims: The dimensions that its tiles divide, outermost first.
         units: How many parts they divide these into.
-        unit: Per tile, its part.
+        unit: Per tile, the part that it belongs to.
     """
 
     own: Region
@@ -97,8 +97,8 @@ class TileWaits:
     Args:
         schedule: The schedule.
         instance: Whose kernel it is.
-        cluster: That runs it.
-        where: Its instructions.
+        cluster: The cluster that runs the kernel.
+        where: Instructions of the kernel.
         clocks: Per instruction and engine, the last instruction that has ended before it begins.
     """
 

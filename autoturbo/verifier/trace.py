@@ -138,8 +138,8 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
 
     Args:
         where: The program, a row per instruction.
-        tiles: Of the kernel.
-        rules: Of its instructions.
+        tiles: Tiles of the kernel.
+        rules: Rules of the kernel's instructions.
         resident: Where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
     role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
@@ -201,7 +201,7 @@ def _ring_events(
     Units are numbered as they are filled; readers of pieces that are not moved in are left out.
 
     Args:
-        ring: Which one.
+        ring: Number of the ring.
         writers: Instructions that write a piece.
         written: The piece of each.
         readers: Instructions that read a piece.
@@ -233,7 +233,7 @@ class Program:
     Attributes:
         where: As :class:`autoturbo.schedule.codegen.instructions.Column` says.
         events: Accesses to slots, by :class:`Event`.
-        slots: Per ring, how many there are.
+        slots: Per ring, its number of slots.
         weights: Bytes of all slots with the largest tile of weights, and the layer that has it;
             of tiles that could be smaller.
     """
@@ -268,7 +268,7 @@ class Phase:
     Attributes:
         instance: Whose kernel it is, or whose inputs are moved.
         program: The kernel's; None for movements.
-        accesses: As :class:`Access` says.
+        accesses: Rows with the columns of :class:`Access`.
         barrier: Nothing after it begins before it has ended.
     """
 

@@ -124,7 +124,7 @@ class GraphBuilder:
         layer: What the nodes added now belong to; their names begin with it.
         operator: The operator that they compute a part of, next in their names.
         regions: Per tensor of the graph that is held, which region of it.
-        nodes: In order.
+        nodes: Nodes of the function, in order.
         reads: Constants that the function must be given, in order of first use.
         taken: Names in use; values made on the way avoid them.
         dequantised: How constants are made that are added here, from quantised ones.
@@ -178,7 +178,7 @@ class GraphBuilder:
             op_type: The operator's type.
             inputs: Names; ``""`` for an absent one.
             outputs: Names, or the number of new ones.
-            domain: Of the type.
+            domain: Domain of the type.
             attributes: Attributes by name.
 
         Returns:
@@ -328,8 +328,8 @@ class GraphBuilder:
         fuses it with a following pool into a node that it then refuses.
 
         Args:
-            name: Of the value.
-            have: Its region.
+            name: Name of the value.
+            have: Region that the value holds.
             want: The larger region.
             element: ONNX element type.
         """
@@ -387,7 +387,7 @@ def stored_constants(
     """Return the stored constants that nodes, or graphs inside them, read and do not make.
 
     Args:
-        nodes: Of a graph.
+        nodes: Nodes of a graph.
         stored: Constants by name.
         leaving: Names of the graph's outputs: they may be constants.
     """
@@ -403,7 +403,7 @@ def without_unread_constants(
     """Return the nodes of a graph without unread constants among the ``first`` ones.
 
     Args:
-        nodes: Of a graph, in order.
+        nodes: Nodes of a graph, in order.
         first: The number of nodes, at the front, that make constants.
         leaving: Names of the graph's outputs.
     """
@@ -431,7 +431,7 @@ class RegionValue:
     """A value that holds a region of a tensor.
 
     Attributes:
-        name: Of the value.
+        name: Name of the value.
         region: Which part of the tensor it is.
     """
 

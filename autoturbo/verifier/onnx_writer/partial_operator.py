@@ -35,10 +35,10 @@ class PartialOperator:
     """One operator to be computed on a part of its domain.
 
     Attributes:
-        builder: Where the nodes go.
-        node: Of the operator.
-        operator: Its domain and access maps.
-        shapes: Of the graph's tensors.
+        builder: The builder that takes the nodes.
+        node: Node of the operator.
+        operator: The operator with its domain and access maps.
+        shapes: Shapes of the graph's tensors.
         box: The part of the domain.
     """
 
@@ -144,7 +144,7 @@ class PartialOperator:
         """Return a region of an input of the operator, zeros where it is not needed.
 
         Args:
-            index: Of the input.
+            index: Position of the input among the operator's inputs.
             frame: The region; it may reach beyond the tensor.
 
         Returns:
