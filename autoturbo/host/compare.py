@@ -234,7 +234,7 @@ def compare_plans(
         plans: By what they are called, each once, without the control.
         told: Is told of the rounds made, and of all of them.
         lengths: Seconds of a batch of each, about; each is measured once where this is None.
-        deadline: By the stopwatch's clock.
+        deadline: Time on the stopwatch's clock at which measuring stops.
 
     Returns:
         None where there is no time for as many rounds as a statement takes.

@@ -40,7 +40,7 @@ class Placement:
     Attributes:
         name: Of the tensor, as the part's model spells it.
         shape: Extents for the whole batch.
-        dtype: Of its elements.
+        dtype: Type of the tensor's elements.
         dim: The dimension that counts samples; -1 where none does.
         batch: Samples of the whole batch.
     """
@@ -71,7 +71,7 @@ class DividedModel:
     """A model, its samples, and the operators in front of which it may be cut.
 
     Attributes:
-        path: Its file, with weights.
+        path: The model's file, with weights.
         graph: The model for the whole batch.
         bytes_per_mac: Bytes that are moved while one multiplication is made: parts shall take about
             as long as each other.

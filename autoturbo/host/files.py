@@ -40,9 +40,9 @@ class HostModel:
     """The model that a schedule is of, and how its file is read.
 
     Attributes:
-        name: Of the model.
-        file: Its path.
-        hash: Of its graph.
+        name: Name of the model.
+        file: Path of the model's file.
+        hash: Hash of the model's graph.
         batch: Samples of a batch.
         batch_dim: What counts samples, where it was given.
         shapes: Extents by input name, likewise.
@@ -169,7 +169,7 @@ def divided_model(
 
     Args:
         schedule: The schedule.
-        place: Its file.
+        place: Place of the schedule's file, for messages.
         model: The model's file; where the schedule says it is, or beside the schedule, if None.
         weights_folder: Where random weights are written in place of those that are not there; None
             where they have to be.

@@ -43,7 +43,7 @@ class PartTimes:
         choices: Of each part, the numbers of samples that were timed.
         mean: Seconds that are expected: of every part and number of samples, of every pair of
             parts that is joined, and of every order.
-        covariance: Of these.
+        covariance: Covariance of these.
         total: Seconds of a batch, about: the unit of what is small.
     """
 

@@ -95,7 +95,7 @@ class HostLedger:
 
         Args:
             plan: What was measured.
-            seconds: Of a batch.
+            seconds: Seconds of a batch.
             figures: Each of them.
             noise: Relative standard deviation of a figure; as all plans were found to have if None.
         """

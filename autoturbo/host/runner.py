@@ -135,8 +135,8 @@ def product_session(extent: int, threads: int) -> Callable[[], object]:
     """Return a function that multiplies two square matrices of float32.
 
     Args:
-        extent: Of their sides.
-        threads: That work on it.
+        extent: Extent of both sides of the matrices.
+        threads: Threads that work on the product.
     """
     info = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [extent, extent]) for name in "abc"
@@ -160,9 +160,9 @@ class Runner:
 
     Attributes:
         model: What runs.
-        plan: How.
-        inputs: Of the whole batch, by name.
-        outputs: Of the whole batch, by name.
+        plan: The plan by which a batch is divided.
+        inputs: Inputs of the whole batch, by name.
+        outputs: Outputs of the whole batch, by name.
     """
 
     model: DividedModel

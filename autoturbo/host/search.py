@@ -63,8 +63,8 @@ class Timed:
 
     Attributes:
         plan: What was measured.
-        seconds: Of a batch.
-        number: Of the trial.
+        seconds: Seconds of a batch.
+        number: Number of the trial.
     """
 
     plan: HostPlan
@@ -106,12 +106,12 @@ class HostSearch:
         cpu: What it runs on.
         ledger: Knows the plans that were measured, of an earlier part of the run too.
         trials: Plans that are measured, baselines not counted.
-        seed: Of the sampler.
+        seed: Seed of the sampler.
         patience: Trials without a better plan that end it; None for no end.
         time_budget: Seconds of all that is done, with the last rounds; None for no limit.
         began: When they began, by the stopwatch's clock.
         told: Is told what goes on, trials made, and the best so far.
-        racing: How the best are raced.
+        racing: Rules by which the best plans are raced.
     """
 
     stopwatch: Stopwatch

@@ -38,7 +38,7 @@ class HostBudget:
         patience: Trials without a better plan that end the search.
         time_budget: Seconds of all that is done, with the comparison and the check at the end;
             None for as long as it takes.
-        seed: Of the search.
+        seed: Seed of the search.
         began: When the time began, by the monotonic clock.
     """
 
@@ -61,7 +61,7 @@ class HostFound:
     Attributes:
         plans: Those that were compared, each once: the whole batch, the best loop unless it is the
             whole batch, the tuned plan unless none was about as fast.
-        comparison: Of them.
+        comparison: Result of measuring the plans in turn.
     """
 
     plans: Mapping[str, HostPlan]
@@ -86,7 +86,7 @@ def find_plan(
         stopwatch: Measures.
         cpu: What runs the model.
         ledger: Keeps what is measured, and knows what was measured before.
-        budget: How long is searched.
+        budget: Limits of the search.
         told: Is told what goes on, trials made, and the best so far.
 
     Raises:
