@@ -63,7 +63,7 @@ def estimates(
     Args:
         rows: Where the layers of each kernel begin in ``stages`` and ``streams``, and where the
             last one's end.
-        stages: Of templates.
+        stages: Stages of the kernels' templates.
         streams: Bytes that layers move from and to GB and DDR.
         rules: Per kernel of one target, a row with its rules.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
@@ -86,7 +86,7 @@ class _Layers:
     Attributes:
         roles: Of the instructions, with the layers by column.
         results: Tiles of results.
-        slots: Of the roles.
+        slots: Slots of the roles.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
         busy: Seconds of each engine, ``(ENGINES, layers)``.
         work: Seconds of computing.
@@ -111,10 +111,10 @@ class _Layers:
 
         Args:
             role: What the instructions do.
-            count: Per layer, ``(layers,)``.
+            count: Instructions per layer, ``(layers,)``.
             work: Seconds of work that follow each of them before its slot is free; None if there
                 are none.
-            slots: How many slots the role has.
+            slots: Number of slots that the role has.
         """
         emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
@@ -186,8 +186,8 @@ def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: TilingRules[Ints]
     Args:
         k: The layers of all kernels.
         fetching: Seconds until the first tile of each layer is there, ``(layers,)``.
-        owner: Per layer, its kernel.
-        rules: Of the kernels.
+        owner: Per layer, the kernel that it belongs to.
+        rules: Rules of the kernels.
     """
     count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)

@@ -70,7 +70,7 @@ class MeasurerEvaluatorFactory:
     """Builds evaluators with a measurer by name; can be sent to workers.
 
     Attributes:
-        measurer: Its name.
+        measurer: Name of the measurer.
     """
 
     measurer: str
@@ -189,7 +189,7 @@ class Evaluator:
         """Return the best of a scheduler's schedules, or a timeout once :attr:`until` is over.
 
         Args:
-            name: Of the scheduler.
+            name: Name of the scheduler.
             partly: Return the best schedule measured until then, of at least one, instead of a
                 timeout.
         """

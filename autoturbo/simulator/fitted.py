@@ -70,7 +70,7 @@ def halvings(target: Target, constants: Fitting = FITTING) -> dict[str, tuple[Va
 
     Args:
         target: The chip; its global buffer is used whole or, with a way past it, not at all.
-        constants: Where halving ends.
+        constants: Limits at which halving ends.
     """
     extents, found = extents_of(target), dict[str, tuple[Value, ...]]()
     for name, least in constants.least:
@@ -178,7 +178,7 @@ def fitted(evaluator: Evaluator, constants: Fitting = FITTING) -> Knobs:
 
     Args:
         evaluator: Of the model on the target, by the simulator.
-        constants: Of the descent.
+        constants: Limits of the descent.
     """
     return _knobs(_descended(evaluator, constants)[1])
 

@@ -182,8 +182,8 @@ def isolated_kernels(
     """Return the features of kernels in isolation, ``(kernels, len(ISOLATED))``.
 
     Args:
-        context: Where the layouts come from.
-        layouts: Of the kernels, at least one.
+        context: The context that the layouts come from.
+        layouts: Layouts of the kernels, at least one.
         rules: Of each kernel's buffers and instructions.
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))

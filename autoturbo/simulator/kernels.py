@@ -162,7 +162,7 @@ def add_overlaps(by_engine: Sequence[Ints], begin: Floats, end: Floats, totals: 
         by_engine: Instructions of each engine as they begin.
         begin: Seconds at which each begins.
         end: Seconds at which it ends.
-        totals: By :class:`Quantity`.
+        totals: Totals by :class:`Quantity`.
     """
     ended = [np.append(of_engine, -1) for of_engine in by_engine]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
@@ -229,9 +229,9 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
     Args:
         dma: Seconds of its transfers of DDR, one after another.
         read: Bytes that one cluster reads from DDR.
-        written: Bytes that it writes to DDR.
+        written: Bytes that the kernel writes to DDR.
         gb: Bytes that it moves from and to GB.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     clusters = r[Rate.CLUSTERS]
     ddr = dma + turnaround_seconds(read * clusters, written * clusters, r[Rate.MEMORY :])
@@ -285,7 +285,7 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
 
     Args:
         first: Instructions of an engine in order; -1 ends them.
-        second: Of another engine, likewise.
+        second: Intervals of another engine, likewise.
         third: Of a third one, or of the second again.
         begin: Seconds at which each instruction of the program begins.
         end: Seconds at which it ends.

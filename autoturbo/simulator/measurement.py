@@ -312,7 +312,7 @@ class Failure:
             (what a measurer runs could not be made of the schedule).
         message: One line for people.
         demand: Bytes asked for, where it is about memory.
-        capacity: Bytes there are.
+        capacity: Bytes that the memory has.
         tensors: Names of the tensors that contribute most.
         levers: What would make it fit.
     """

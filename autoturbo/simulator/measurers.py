@@ -240,7 +240,7 @@ class Timed:
     the reference takes by now, so those of an hour ago and those of today compare.
 
     Attributes:
-        measurer: Of version 2.
+        measurer: A measurer of version 2.
     """
 
     measurer: TimedMeasurer[Any]
@@ -329,9 +329,9 @@ def _reported(
     """Return a measurement with what runs gave beside seconds: the median of each figure.
 
     Args:
-        measurement: Of the latency.
+        measurement: Measurement of the latency.
         schedule: What was measured.
-        readings: Of its runs.
+        readings: Readings of its runs.
     """
     figures: dict[str, Any] = {}
     if moved := [r.ddr_bytes for r in readings if r.ddr_bytes is not None]:
@@ -479,7 +479,7 @@ def declared(name: str) -> MeasurerInfo | None:
     It is asked in a process of its own: code of others is never imported beside a search.
 
     Args:
-        name: Of the measurer.
+        name: Name of the measurer.
 
     Returns:
         None for the simulator, for version 1, and where nothing can be learned.

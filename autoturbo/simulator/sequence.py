@@ -208,7 +208,7 @@ def run_passes(
 
     Args:
         order: Instances, each after those that it reads from.
-        cluster: Per instance.
+        cluster: Per instance, the cluster that runs it.
         seconds: Per instance, of its kernel and the movements before it.
         producers: Per instance, the instances that it reads from.
         loops: Number of passes.
@@ -243,8 +243,8 @@ def _run_passes(
 
     Args:
         order: Of :func:`run_passes`, like ``cluster``, ``seconds``, ``loops`` and ``barrier``.
-        cluster: Per instance.
-        seconds: Per instance.
+        cluster: Per instance, the cluster that runs it.
+        seconds: Per instance, the seconds that it takes.
         remote: Where in the second array each instance's makers on other clusters begin, and they.
         loops: Number of passes.
         barrier: Seconds.

@@ -47,8 +47,8 @@ class Residence:
     """Where a layer's input and output are kept; its weights are in DDR.
 
     Attributes:
-        input_in_ddr: Else in the local buffers of the cores.
-        output_in_ddr: Likewise.
+        input_in_ddr: Whether the input is in DDR, else in the local buffers of the cores.
+        output_in_ddr: Whether the output is in DDR, else in the local buffers of the cores.
     """
 
     input_in_ddr: bool = True
@@ -101,8 +101,8 @@ def grids_of(cores: int, dimensions: int = 2) -> tuple[Grid, ...]:
     """Return the ways to share a result among cores, those that share the first least first.
 
     Args:
-        cores: Of a cluster.
-        dimensions: Of the result.
+        cores: Cores of a cluster.
+        dimensions: Dimensions of the result.
     """
     if dimensions == 1:
         return ((cores,),)
@@ -121,8 +121,8 @@ class KernelGrids:
     Attributes:
         graph: The product.
         dtype: The compute type.
-        residence: Of its operands.
-        dimensions: Of a grid: 3 with a batch.
+        residence: Residence of the product's operands.
+        dimensions: Dimensions of a grid: 3 with a batch.
     """
 
     graph: Graph

@@ -54,13 +54,13 @@ class KernelRun(NamedTuple):
     """A kernel of a pass. Seconds from the begin of the pass.
 
     Attributes:
-        begin: Of the movements before it.
+        begin: Begin of the copies before it.
         launch: They have ended and its launch begins, where it has one of its own.
         body: Its first instruction may begin, but for loads.
         work: Seconds from there to the end of its last instruction.
         end: After the barrier.
-        program: Its instructions.
-        issued: Per instruction its begin.
+        program: Instructions of the kernel.
+        issued: Per instruction, its begin.
         freed: When its engine is free again.
         done: When what waits for it may begin.
         copied: Begin and end of the fetch of what is copied before it, where that is a load.
@@ -82,7 +82,7 @@ class PassRun(NamedTuple):
     """A pass of one cluster.
 
     Attributes:
-        kernels: In order.
+        kernels: Kernels of the pass, in order.
         totals: By :class:`Quantity`: what depends on when instructions begin, overlaps and waits.
         left_out: By :class:`Quantity`: seconds and bytes of fetches of what is there already.
     """
@@ -162,8 +162,8 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
 
     Args:
         p: The pass.
-        s: Its state.
-        programs: Of all kernels.
+        s: State of the pass.
+        programs: Programs of all kernels.
         cluster: The cluster.
     """
     own = np.flatnonzero(p.cluster == cluster)
@@ -219,7 +219,7 @@ def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> 
     """Return the positions of kernels' instructions among all of a pass.
 
     Args:
-        kernel: Of each.
+        kernel: Kernel of each instruction.
         instruction: Of that kernel, or :data:`.loads.COPY`.
         first: The first instruction of each kernel.
         passes: Whether what passes a copy to the cores is meant, not what fetches it.
@@ -243,10 +243,10 @@ def _fetches(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that fetch some of a cluster's loads.
 
     Args:
-        loads: Of the cluster.
+        loads: Loads of the cluster.
         first: The first instruction of all kernels.
         begin: The first of its kernels.
-        which: Of the loads.
+        which: Numbers of the loads that are asked about.
     """
     return _position(begin + loads.kernel[which], loads.instruction[which], first, passes=False)
 
@@ -255,10 +255,10 @@ def _waits(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that have to be over before loads are fetched, -1 for none.
 
     Args:
-        loads: Of a cluster.
+        loads: Loads of a cluster.
         first: The first instruction of all kernels.
         begin: The first of its kernels.
-        which: Of the loads.
+        which: Numbers of the loads that are asked about.
     """
     after = loads.after[which]
     at = _position(begin + loads.kernel[after], loads.passed[after], first, passes=True)
@@ -310,11 +310,11 @@ class _Plan(NamedTuple):
     Attributes:
         first: First instruction of each kernel, and one entry more.
         where: Of all instructions; what they wait for is counted within their kernel.
-        amounts: Of all instructions.
-        rates: Of :func:`rates_of`.
+        amounts: Amounts of all instructions.
+        rates: Rates of :func:`rates_of`.
         step: Of the movements before each kernel.
-        layers: Of each kernel.
-        cluster: Of each kernel.
+        layers: Number of layers of each kernel.
+        cluster: Cluster of each kernel.
         queues: Where each cluster's loads of weights and of inputs begin, and one entry more.
         queue: The instruction of each load, of its kind in the order in which they are fetched.
         birth: The step from which each may be fetched.
@@ -357,8 +357,8 @@ class _State(NamedTuple):
 
     Attributes:
         issued: Which instructions have been issued.
-        is_load: Which are loads.
-        begin: Of every instruction.
+        is_load: Per instruction, whether it is a load.
+        begin: Begin of every instruction.
         end: When its engine is free again.
         done: When it completes.
         free: When each cluster's engines are free, ``(clusters, engines)``.
@@ -370,7 +370,7 @@ class _State(NamedTuple):
         head: Its next load of weights, and of inputs.
         rest: Seconds that a load still takes, -1 before it begins.
         stretches: Instruction, begin and end of every stretch in which a bus serves a load.
-        served: How many there are.
+        served: Number of loads that have been served.
         step: When each step begins.
         times: The columns of :class:`KernelRun` before the program, ``(kernels, 4)``.
         moved: Bytes read from DDR, written to it and moved at GB while the kernel runs.
@@ -401,7 +401,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
 
     Args:
         p: The pass.
-        steps: Of all clusters.
+        steps: Number of steps of all clusters.
     """
     total, clusters, kernels = len(p.where), (len(p.queues) - 1) // QUEUES, len(p.cluster)
     is_load, issued = np.zeros((2, total), np.bool_)
@@ -424,7 +424,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
 
     Args:
         p: The pass.
-        s: Its state.
+        s: State of the pass.
         order: Of the kernels, each after those that it waits for.
         starts: Where those begin that each kernel waits for, and one entry more.
         makers: These.

@@ -86,7 +86,7 @@ class KernelTimes(NamedTuple):
     """When everything in a kernel happens, in seconds from its first instruction on.
 
     Attributes:
-        seconds: Of the kernel.
+        seconds: Seconds of the kernel.
         begin: Per instruction; of a load that is fetched before its kernel, less than 0.
         end: When its engine is free again.
         done: When what waits for it may begin.
@@ -110,9 +110,9 @@ def kernel_shares(
     """Return a kernel's time, attributed to limits and layers.
 
     Args:
-        program: Of the kernel.
+        program: Program of the kernel.
         rates: Of :func:`autoturbo.simulator.kernels.rates_of`.
-        layers: Of its sub-graph.
+        layers: Layers of the kernel's sub-graph.
         times: In its pass; those of the kernel by itself if None.
     """
     totals = run_kernel(program, rates).totals
@@ -174,7 +174,7 @@ def _by_traffic(
         program: The kernel's instructions.
         length: Seconds of each instruction.
         moved: Seconds that DDR and GB are busy.
-        seconds: Of the kernel.
+        seconds: Seconds of the kernel.
         layers: How many layers the kernel has.
 
     Returns:
@@ -270,10 +270,10 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
     """Return each instruction's slack in seconds, all others being as late as possible.
 
     Args:
-        where: Of the program.
-        amounts: Of the program.
-        rates: Of the target.
-        begin: Of every instruction.
+        where: Integer columns of the program.
+        amounts: Amounts of the program.
+        rates: Rates of the target.
+        begin: Begin of every instruction.
         deadline: When the kernel ends.
     """
     latest = [deadline] * len(where)  # of completion

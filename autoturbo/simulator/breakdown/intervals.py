@@ -23,14 +23,14 @@ class KernelInterval:
     """One kernel of a pass. Seconds from the pass's start.
 
     Attributes:
-        cluster: That runs it.
+        cluster: The cluster that runs it.
         instance: Whose kernel it is.
-        begin: Of the movements before it.
+        begin: Begin of the copies before it.
         launch: End of the movements; the launch begins.
         body: Its first instruction may begin, at rate: the ramp counts as before it.
         end: After the barrier.
         ramp: Seconds of the ramp.
-        program: Its instructions.
+        program: Instructions of the kernel.
         issued: Per instruction its begin, ``(instructions,)``.
         freed: When its engine is free again.
         done: When what waits for it may begin.

@@ -76,9 +76,9 @@ class KernelShare:
 
     Attributes:
         instance: Whose it is.
-        cluster: That runs it.
+        cluster: The cluster that runs it.
         seconds: With the movements before it, its launch and its barrier.
-        shares: Of that time.
+        shares: Shares of that time by limit.
         slack: Seconds that it takes beyond its busiest engine or memory: what hiding everything
             else behind that one would gain.
         critical: Passes in which it is on the critical path; all of them on a single cluster.
@@ -98,9 +98,9 @@ class LayerShare:
 
     Attributes:
         layer: Index in the context's layers.
-        subgraph: That it belongs to.
+        subgraph: The sub-graph that it belongs to.
         seconds: That it adds to the latency, launches and movements of its kernels apart.
-        shares: Of that time.
+        shares: Shares of that time by limit.
         slack: Seconds by which all its work in any kernel could be later; 0 on the critical path.
     """
 
@@ -116,12 +116,12 @@ class SubGraphShare:
     """All kernels of a sub-graph, over the whole batch.
 
     Attributes:
-        subgraph: Its number.
+        subgraph: Number of the sub-graph.
         layer: Name of its last layer, by which knobs name it.
-        layers: How many it has.
+        layers: Number of its layers.
         launches: Of its kernels by one cluster.
-        seconds: That they add to the latency.
-        shares: Of that time.
+        seconds: Seconds that its kernels add to the latency.
+        shares: Shares of that time by limit.
         slack: The same of :attr:`KernelShare.slack`.
     """
 
@@ -142,8 +142,8 @@ class ScheduleShares:
         latency: Of the whole batch, as measured.
         shares: Of it; the waits of clusters for each other are in ``launch``.
         kernels: Of one pass, cluster by cluster, in order.
-        subgraphs: By number.
-        layers: By number.
+        subgraphs: Shares of the sub-graphs, by number.
+        layers: Shares of the layers, by number.
     """
 
     latency: float
