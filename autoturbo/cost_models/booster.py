@@ -45,7 +45,7 @@ class Booster:
     """Trained trees.
 
     Attributes:
-        trees: As XGBoost has them.
+        trees: The trees as XGBoost has them.
     """
 
     trees: xgboost.Booster
@@ -69,7 +69,7 @@ class Booster:
             labels: What the trees learn to predict, ``(n,)``.
             weights: Weights of the rows, ``(n,)``, of any scale; all alike if None.
             objective: The loss, in XGBoost's words.
-            trees: How many to grow.
+            trees: Number of trees to grow.
             groups: What is ranked together, ascending numbers, ``(n,)``.
             start: Trees that stay, and whose errors the new ones correct; none if None.
             parameters: More of XGBoost's.

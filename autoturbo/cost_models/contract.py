@@ -34,7 +34,7 @@ class Example:
 
     Attributes:
         rows: Features of its kernels, ``(sub-graphs, columns)``.
-        launches: Of each kernel.
+        launches: Number of launches of each kernel.
         setting: Features of the candidate as a whole.
         base: Seconds that predictions are relative to, of one launch, ``(sub-graphs,)``.
         times: Seconds of one launch of each kernel; None for a failed candidate, and where only
@@ -80,7 +80,7 @@ class ModelStart(NamedTuple):
     """What a cost model begins with.
 
     Attributes:
-        seed: Of all its chance.
+        seed: Seed of all chance in the model.
         trees: The pretrained model that estimates are of; None where they are of none.
     """
 
@@ -144,7 +144,7 @@ class _Plugged:
     """A plug-in's model, whose answers are looked at.
 
     Attributes:
-        name: Its name.
+        name: Name of the plug-in.
         model: What its entry point gave.
     """
 

@@ -47,7 +47,7 @@ def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretra
     """Return a pretrained model, if an evaluator gives the plan that its features need.
 
     Args:
-        evaluator: Of the run.
+        evaluator: Evaluator of the run.
         folder: Of the model; the package's if None.
 
     Raises:
@@ -67,7 +67,7 @@ class Ranker:
         evaluator: Gives statistics of candidates, where there is no prior.
         target: Of :func:`autoturbo.cost_models.features.target_vector`.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
-        seed: Of the trees.
+        seed: Seed of the trees.
         prior: What it starts from, where the evaluator has a ``model_scheduler``; then it can rank
             at once, and learns how far the prior is off.
         figure: What is ranked by, lower is better; the latency if None. The prior stands in for it

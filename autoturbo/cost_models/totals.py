@@ -141,7 +141,7 @@ class TotalsModel:
     Attributes:
         trees: Say how alike kernels are.
         numbers: Positions of the kernels that were launched, by features.
-        fit: Their factors.
+        fit: Fitted factors of the kernels.
     """
 
     trees: Booster
@@ -232,7 +232,7 @@ class _Known:
 
     Attributes:
         spent: Predicted seconds by candidate and kernel.
-        logarithms: Of the measured latencies.
+        logarithms: Logarithms of the measured latencies.
         noise: Standard deviations of these.
     """
 
