@@ -70,7 +70,7 @@ def own_share(alike: Numbers, r: Floats) -> Numbers:
 
     Args:
         alike: Clusters that need them at once, by :attr:`Amount.ALIKE`.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     if r[Rate.MULTICAST] > 0:
         least: Numbers = np.maximum(alike, 1.0)
@@ -98,11 +98,11 @@ def ddr_seconds(
     """Return the seconds that bytes to or from DDR occupy a DMA engine, and their latency.
 
     Args:
-        size: Bytes of the cluster.
+        size: Bytes that the cluster moves.
         run: Bytes of them that are consecutive.
         core: Bytes that go over one core's link, where there is no global buffer between.
         own: Share of the bytes that is read for this cluster alone.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     stored = r[Rate.STORED]
     link = core * stored / r[Rate.TRANSFER]
@@ -119,7 +119,7 @@ def transfer_seconds(shared: float, core: float, steps: float, r: Floats) -> tup
         core: Bytes that go over one core's link.
         steps: Of a recurrence, each of which begins when all cores have made the one before; 0 of
             what is none.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     stored = r[Rate.STORED]
     at_gb = shared * stored / r[Rate.GB] if shared > 0 else 0.0
@@ -136,13 +136,13 @@ def matrix_seconds(
     """Return the seconds that products occupy the matrix engine of a core.
 
     Args:
-        count: How many products.
+        count: Number of products.
         m: Rows of the result.
         n: Columns of the result.
         k: Length of the sums.
-        local: Bytes of LB that they access.
+        local: Bytes of LB that the products access.
         steps: Times that the engine starts.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     cycles = matrix_cycles(count, m, n, k, r[Rate.ARRAY :])
     cycles = cycles / r[Rate.MACS] + steps * r[Rate.MATRIX_STARTUP]
@@ -156,9 +156,9 @@ def vector_seconds(plain: float, special: float, local: float, steps: float, r: 
     Args:
         plain: Operations of its lanes.
         special: Operations of its special lanes.
-        local: Bytes of LB that they access.
+        local: Bytes of LB that the operations access.
         steps: Times that the engine starts.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     cycles = plain / r[Rate.LANES] + special / r[Rate.SPECIAL_LANES]
     seconds = (cycles + steps * r[Rate.VECTOR_STARTUP]) / r[Rate.CLOCK]

@@ -102,7 +102,7 @@ class Kernel(NamedTuple):
     """Inputs of a kernel's code generation.
 
     Attributes:
-        stages: Its template's table.
+        stages: Stage table of its template.
         streams: Bytes that its layers move from and to GB and DDR.
         edges: Per layer, positions of the layers of the kernel that it waits for.
         rules: Knobs and capacities.
@@ -246,7 +246,7 @@ def _program(  # noqa: PLR0913  compiled: arrays by position
     """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
 
     Args:
-        rules: Of all layers of the kernel.
+        rules: Rules of all layers of the kernel.
         tiles: Tile counts, ``(layers, columns)``, the columns of :class:`Tiling`.
         weights: Weight tiles that each layer loads, ``(layers,)``.
         emits: Whether tiles of a layer have instructions of a role, ``(layers, roles)``.
@@ -301,9 +301,9 @@ def _number_tile(p: _Program, tile: int, layer: int, place: int, used: int) -> i
 
     Args:
         p: The program.
-        tile: Its number.
-        layer: Its layer.
-        place: Its place in the layer.
+        tile: Number of the tile in the program.
+        layer: Layer that the tile belongs to.
+        place: Place of the tile in its layer.
         used: Weight tiles that are used so far.
 
     Returns:
@@ -433,7 +433,7 @@ def _emit(p: _Program, role: int, layer: int, index: int) -> int:
     Args:
         p: The program, which grows by one instruction.
         role: What the instruction does.
-        layer: Its layer.
+        layer: Layer that it works for.
         index: Its tile, or its weight tile where the role brings weights, counted over all layers.
 
     Returns:

@@ -40,12 +40,12 @@ class KernelLoads(NamedTuple):
     """Tiles that a kernel fetches, in the order in which it passes them to the cores.
 
     Attributes:
-        instruction: That fetches the tile.
+        instruction: The instruction that fetches the tile.
         passed: The instruction that passes it on.
         layer: Position of the layer that needs it.
         latest: Position of the layer in which it is passed: its fetch cannot wait for that layer to
             begin, since what the layer needs may stand behind it.
-        size: Bytes.
+        size: Bytes of the tile.
         content: Hash of which tile of its layer's weights it is, and once these are known
             (:meth:`of`) of what it is: equal ones are the same bytes; 0 for a part of the weights
             and for inputs.
@@ -86,8 +86,8 @@ class Loads(NamedTuple):
         step: Of the layer that needs it; the last at which it lives.
         birth: Step from which on it may be fetched.
         after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
-        size: Bytes.
-        address: In GB.
+        size: Bytes of the load.
+        address: First byte in GB.
         until: Step until which its bytes are kept, for loads of the same content.
         kept: The load that has brought its bytes already; -1 for one that is fetched.
         inputs: As in :class:`KernelLoads`.
@@ -124,7 +124,7 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
     Recurrences read their weights again and again through the ring.
 
     Args:
-        program: Its instructions.
+        program: Instructions of the kernel.
         kernel: What these were made from.
         stored: Bytes in memory for each that is counted.
     """
@@ -172,8 +172,8 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
     """Return hashes of which part of their layers' weights tiles are, and of how they are cut.
 
     Args:
-        kernel: That has them.
-        layer: Of each tile.
+        kernel: The kernel that has them.
+        layer: Layer of each tile.
         tile: Its number in the layer, repetitions counted.
     """
     counts = kernel.tiles
@@ -190,7 +190,7 @@ class LoadRoom(NamedTuple):
     """Where loads may lie in GB.
 
     Attributes:
-        size: Bytes from the bottom on.
+        size: Bytes of the room, from the bottom of GB on.
         ring: First byte of the zone in which kernels that fetch for themselves have their rings; it
             is free while none of them runs.
     """
@@ -214,7 +214,7 @@ def place_loads(
     Args:
         kernels: Loads of the kernels in order.
         timeline: Of the kernels, with its tensors placed.
-        room: In GB.
+        room: Room for loads in GB.
         made: Step from which on all is in DDR that each kernel reads there; inputs that are not
             there before the kernel begins are no loads.
     """
@@ -277,7 +277,7 @@ def rings_of(timeline: Timeline, with_loads: Flags) -> Flags:
     """Return which kernels need the zone of the rings whatever loads they have, ``(kernels,)``.
 
     Args:
-        timeline: Of the kernels.
+        timeline: Timeline of the kernels.
         with_loads: Whether all weights that a kernel fetches may be loads.
     """
     layers = np.diff(timeline.rows)
@@ -295,9 +295,9 @@ def held_beside(timeline: Timeline, room: LoadRoom, rings: Flags) -> Ints:
     for buffers, and the rings of kernels that have them.
 
     Args:
-        timeline: Of the kernels.
-        room: In GB.
-        rings: Which kernels have rings.
+        timeline: Timeline of the kernels.
+        room: Room for loads in GB.
+        rings: Per kernel, whether it has rings.
     """
     buffers, rows = timeline.buffers, timeline.rows
     in_gb = (buffers.scope == Scope.GB) & (buffers.cluster_bytes > 0)
@@ -357,8 +357,8 @@ class _Held(NamedTuple):
 
         Args:
             beside: Birth, death, first byte and one past the last of each.
-            steps: Of the pass.
-            loads: That may be kept.
+            steps: Number of steps of the pass.
+            loads: Number of loads that may be kept.
         """
         beside = beside[:, np.argsort(beside[0], kind="stable")]
         every, count = np.arange(steps), np.asarray([beside.shape[1]])
@@ -387,7 +387,7 @@ def _place(
         wanted: Step, latest birth, bytes, first birth, next load of the same content and queue of
             each load, in order, ``(6, loads)``.
         held: What lies in GB; loads that are kept are added.
-        room: Bytes for all of it.
+        room: Bytes of GB for all loads.
         passed: Loads of the steps before each step.
     """
     loads = wanted.shape[1]

@@ -69,8 +69,8 @@ def tile_read(reads: TileReads, tiles: Ints, edge: int, maker: int, layer: int, 
     """Return the last tile of another layer that a tile reads.
 
     Args:
-        reads: Of the kernel.
-        tiles: Of its layers.
+        reads: What tiles of the kernel read of other layers.
+        tiles: Tile counts of the kernel's layers.
         edge: Number of the edge between the two layers.
         maker: The layer that is read.
         layer: The layer that reads it.
@@ -99,7 +99,7 @@ def solid_layers(tiles: Ints, stages: Floats, streams: Ints) -> Flags:
 
     Args:
         tiles: Tile counts, ``(layers, columns)``.
-        stages: Of the layers.
+        stages: Stages of the layers.
         streams: Bytes that they move from and to GB and DDR.
     """
     reads = streams[:, READ].any(axis=1) | (stages[:, Stage.EXCHANGED] > 0)
@@ -128,7 +128,7 @@ def in_turn(
         edges: Per layer, where the layers begin that it waits for, and these.
         clear: Likewise those whose work has to be over.
         reads: What tiles read of other layers.
-        slots: For tiles of weights.
+        slots: Number of slots for tiles of weights.
     """
     layers = len(tiles)
     count = np.ones(layers, np.int64)

@@ -71,14 +71,14 @@ class Room(NamedTuple):
         slots: For tiles that are fetched or stored.
         divisor: Tiles per largest tile that fits.
         weights: Bytes of LB per core for weight tiles.
-        staging: Likewise for streams.
+        staging: Bytes of LB per core for streams.
         results: Largest result of a product's tile per core.
         gb: Bytes of GB for streams and weights on their way; 0 where there is no GB.
         cores: Cores of a cluster.
         broadcast: One read of GB feeds all cores.
-        rows: Of the matrix engine.
-        columns: Likewise.
-        least_depth: Of a depth tile.
+        rows: Rows of the matrix engine.
+        columns: Columns of the matrix engine.
+        least_depth: Least depth of a tile whose sums are partial.
         across: Fetch over layer boundaries.
         rereads: Every native block of a result reads its operands from LB anew.
         early: Weights are fetched before their kernel.
@@ -127,9 +127,9 @@ def product_bytes(
     """Return the bytes of LB that the product of one tile accesses.
 
     Args:
-        read: Bytes of its inputs.
-        weights: Bytes of its weights.
-        written: Bytes of its results.
+        read: Bytes of the tile's inputs.
+        weights: Bytes of the tile's weights.
+        written: Bytes of the tile's results.
         down: Times that the weights are read.
         across: Times that the inputs are read.
         moved: Times that the results are moved.
@@ -145,7 +145,7 @@ def cheapest(
     Args:
         stage: Of the layer, by :class:`Stage`.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
     """
@@ -180,13 +180,13 @@ def _product_cuts(
     """Return the tilings of a product that are tried, as columns of a :class:`_Cut` but the last.
 
     Args:
-        count: How many products.
+        count: Number of products.
         m: Rows of the result.
         n: Columns of the result.
         k: Length of the sums.
-        rows: Of the array.
-        columns: Of the array.
-        least_depth: Of a depth tile.
+        rows: Rows of the array.
+        columns: Columns of the array.
+        least_depth: Least depth of a tile whose sums are partial.
     """
     parts = [
         _some(max(int(count), 1)), _blocks(n, (rows, columns)),
@@ -231,9 +231,9 @@ def _cheapest(
     """Return the tiling of a layer that costs least.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
         cuts: The others, without where inputs stay: as near as they fit.
@@ -296,7 +296,7 @@ class _Step(NamedTuple):
     """Seconds that a role of a layer's instructions takes.
 
     Attributes:
-        many: How many there are.
+        many: Number of instructions.
         length: That each occupies its engine.
         latency: On top.
     """
@@ -316,9 +316,9 @@ def _moved(count: float, shared: float, core: float, rates: Floats) -> _Step:
     """Return a role that moves bytes between GB or other cores and a core.
 
     Args:
-        count: How many instructions.
-        shared: Bytes of the cluster at GB.
-        core: Bytes of one core.
+        count: Number of instructions.
+        shared: Bytes that the cluster moves at GB.
+        core: Bytes that go over the link of one core.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
     """
     if shared <= 0 and core <= 0:
@@ -334,8 +334,8 @@ def _fetched(
     """Return a role that moves bytes between DDR and GB, or a core where there is no GB.
 
     Args:
-        count: How many instructions.
-        size: Bytes of the cluster.
+        count: Number of instructions.
+        size: Bytes that the cluster moves.
         run: Bytes of them that are consecutive.
         core: Bytes of one core, where there is no GB.
         own: Share of the bytes that is read for this cluster alone.
@@ -359,7 +359,7 @@ def _ring(step: _Step, matrix: float, after: float, depths: float, slots: float)
         matrix: Seconds for which each of them is multiplied.
         after: Seconds of what follows at the end of a reduction.
         depths: Tiles of a reduction.
-        slots: For tiles.
+        slots: Number of slots for the tiles.
     """
     trip = step.length + step.latency
     alone = max(step.length, (trip + matrix) / slots)
@@ -375,7 +375,7 @@ def _gaps(step: _Step, loads: _Step, matrix: float, slots: float) -> float:
         step: Brings tiles of inputs.
         loads: Brings tiles of weights.
         matrix: Seconds for which each tile is multiplied.
-        slots: For tiles of inputs.
+        slots: Number of slots for tiles of inputs.
     """
     gap = loads.length + step.length + step.latency - (slots - 1.0) * matrix
     return max(min(step.many, loads.many) - 1.0, 0.0) * max(gap, 0.0)
@@ -430,8 +430,8 @@ def _weight_roles(
     """Return the roles that fetch a layer's weights and pass them to the cores.
 
     Args:
-        stage: Of the layer.
-        room: Of its kernel.
+        stage: Stage of the layer.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         parts: Tiles of the weights.
         count: Tiles that are loaded, repetitions included.
@@ -457,14 +457,14 @@ class _Roles(NamedTuple):
     Attributes:
         matrix: Seconds of the product of one tile.
         vector: Seconds of the vector work of one result.
-        fetch_weights: From DDR.
-        pass_weights: From GB.
+        fetch_weights: Fetches of weights from DDR.
+        pass_weights: Passes of weights from GB to the cores.
         fetch_input: From DDR, of what was there before the kernel.
-        pass_input: Likewise, from GB.
+        pass_input: Passes of the same from GB to the cores.
         fetch_late: From DDR, of what the kernel itself made.
         pass_late: Likewise, from GB and from other cores.
-        store: To GB.
-        save: To DDR.
+        store: Stores of results to GB.
+        save: Saves of results to DDR.
     """
 
     matrix: float
@@ -484,9 +484,9 @@ def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) ->
     """Return the instructions of a layer with a tiling.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
@@ -535,9 +535,9 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     """Return the seconds that a layer costs with a tiling.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
@@ -565,8 +565,8 @@ def _waiting(r: _Roles, room: Room, results: float, depths: float, rows: float) 
     """Return the least seconds of a layer because it has so few slots.
 
     Args:
-        r: Its instructions.
-        room: Of its kernel.
+        r: Instructions of the layer.
+        room: Room of the layer's kernel.
         results: Tiles of its result.
         depths: Tiles of a reduction.
         rows: Tiles that a tile of weights is multiplied with.
@@ -611,10 +611,10 @@ def _uncovered(stage: Floats, room: Room, rates: Floats, r: _Roles) -> float:
     tiles cover them.
 
     Args:
-        stage: Of the layer.
-        room: Of its kernel.
+        stage: Stage of the layer.
+        room: Room of the layer's kernel.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
-        r: Its instructions.
+        r: Instructions of the layer.
     """
     parts = max(np.ceil(stage[Stage.CORE_WEIGHTS] * room.slots / max(room.weights, 1)), 1.0)
     fetch, passes = _weight_roles(stage, room, rates, parts, 1.0)

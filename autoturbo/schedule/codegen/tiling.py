@@ -131,7 +131,7 @@ class TilingRules(NamedTuple, Generic[N]):
         has_gb: DDR traffic passes a global buffer.
         broadcast: One read of GB feeds all cores.
         native_rows: Rows of the matrix engine.
-        native_columns: Its columns.
+        native_columns: Columns of the matrix engine.
         least_depth: Of a depth tile, if columns may be split instead: adding sums takes LB at most
             :data:`SUMS_SHARE` of what the product takes the array.
         gb_staging: Bytes of GB for streams and weights on their way.
@@ -253,10 +253,10 @@ class _Product(NamedTuple):
     """Size of a matrix layer on one core, and the costs that its tiling depends on.
 
     Attributes:
-        products: Of ``m`` x ``n`` x ``depth``.
+        products: Number of products of ``m`` x ``n`` x ``depth``.
         parts: Weight tiles, at least.
         tiles: Tiles of rows, at least, where the reduction is not split.
-        results: Likewise, for results alone.
+        results: Tiles of rows that the results alone need, at least.
         read: Bytes of inputs that are not in LB.
         slots: For tiles of them, where there is more than one that stays.
         sums: Bytes of partial sums.
@@ -390,7 +390,7 @@ def room_of(rules: InstructionRules, resident: int) -> Room:
     """Return what the cost of a kernel's tiles depends on.
 
     Args:
-        rules: Of the kernel.
+        rules: Rules of the kernel.
         resident: Where its weights are already.
     """
     return Room(
@@ -468,8 +468,8 @@ def weight_passes(
 
     Args:
         stages: Columns of the layers.
-        tiles: Likewise.
-        rules: Likewise, or for all layers.
+        tiles: Columns of the layers' tile counts.
+        rules: Rules of the layers, or one for all of them.
     """
     core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     own = rules.weight_room + rules.spare  # a core's room for the weights of a recurrence
@@ -494,9 +494,9 @@ class Roles:
     """Amounts that each kind of instruction moves and computes, the same for all tiles of a layer.
 
     Attributes:
-        stages: Of the layers, by column.
+        stages: Stages of the layers, by column.
         streams: Bytes that they move from and to GB and DDR, by column.
-        rules: Of the layers.
+        rules: Rules of the layers.
         tiles: Tile counts of the layers, by column.
         has_gb: Whether there is a global buffer, per layer.
         slots: For tiles that are fetched or stored, per layer.
@@ -515,11 +515,11 @@ class Roles:
         """Compute the amounts of all roles.
 
         Args:
-            stages: Of templates.
+            stages: Stages of templates.
             streams: Bytes that the layers move from and to GB and DDR.
-            rules: Of each layer.
+            rules: Rules of each layer.
             resident: Per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-            rates: As for :func:`tile_counts`.
+            rates: Rates of the target, as for :func:`tile_counts`.
         """
         self.stages, self.streams, self.rules = stages.T, streams.T, rules
         self.tiles = tile_counts(stages, streams, rules, resident, rates).T

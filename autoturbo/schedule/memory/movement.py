@@ -49,8 +49,8 @@ def move(
     Args:
         graph: Instances and the pieces that they read from each other.
         order: The instances that one cluster runs; outputs of others are read where they lie.
-        placement: Of all instances.
-        templates: Per instance.
+        placement: Placement of all instances.
+        templates: Templates of the kernels, per instance.
     """
     links, arrays, regions = graph.links, graph.context.arrays, graph.book.regions.rows
     reader, maker = links.reader, links.maker
@@ -131,7 +131,7 @@ def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
         low: First elements of the boxes, ``(n, rank)``.
         high: One past the last, likewise.
         other_low: Of the boxes that they are intersected with.
-        other_high: Likewise.
+        other_high: One past the last of these, likewise.
     """
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)

@@ -60,7 +60,7 @@ class Timeline:
     Attributes:
         graph: The instances.
         order: Instances in order of execution.
-        templates: Per instance, of its kernel.
+        templates: Per instance, the template of its kernel.
         movements: Movements of the pieces that kernels read.
         rows: First row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: Array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
@@ -101,7 +101,7 @@ class Timeline:
         streams stay in LB beside what lives while they run.
 
         Args:
-            kernel: Its place in the order.
+            kernel: Place of the kernel in the order.
             solid: The layers whose streams stay, as :func:`.sequence.solid_layers`.
 
         Returns:
@@ -186,7 +186,7 @@ def build_timeline(
             make is read from DDR.
         placement: Bindings and declared scopes. What instances that are not in the order read has
             a copy in DDR.
-        rules: Per sub-graph.
+        rules: Rules of the buffers per sub-graph.
     """
     zones = Zones.of(graph.context.target)
     templates, steps = templates_of(graph, placement), np.asarray(order, np.int64)
@@ -223,11 +223,11 @@ def _rooms(
     """Compute the bytes of LB in which each layer's streams may stay.
 
     Args:
-        kernels: In order.
-        streams: Of their layers.
-        free: Bytes of LB in each step.
+        kernels: Templates of the kernels, in order.
+        streams: Streams of the kernels' layers.
+        free: Free bytes of LB in each step.
         rows: First layer of each kernel, and one entry more.
-        zones: Of the buffers.
+        zones: Zones of the buffers.
 
     Returns:
         Bytes per layer of all kernels, 0 where a layer has no product or its kernel a recurrence,
@@ -253,7 +253,7 @@ def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
 
     Args:
         buffers: Placed; tensors lie from the bottom of LB up, kept weights at its top.
-        kind: Per buffer.
+        kind: Kind of each buffer.
         steps: Number of steps.
         zones: Capacities.
     """
@@ -331,7 +331,7 @@ def build_timelines(
         graph: Instances and the links between them.
         order: Of execution, over all clusters.
         placement: Bindings and declared scopes.
-        rules: Per sub-graph.
+        rules: Rules of the buffers per sub-graph.
         cluster: Per instance; empty if all clusters work alike.
     """
     if not len(cluster):
@@ -352,9 +352,9 @@ def _kept(
 
     Args:
         graph: Instances and the links between them.
-        order: Of execution.
+        order: Order of execution.
         templates: Of the kernels, in that order.
-        rules: Per sub-graph.
+        rules: Rules of the buffers per sub-graph.
         zones: Capacities.
     """
     kernels = defaultdict[int, list[Template]](list)
@@ -518,7 +518,7 @@ class _Walk:
             tensor: The number of the tensor, -1 for none.
             owner: The number of the instance that has it.
             core: Bytes in the LB of the busiest core.
-            cluster: Bytes of all of it.
+            cluster: Bytes of the whole buffer.
             scope: The scope that it is declared in.
         """
         now = self.clock
@@ -531,7 +531,7 @@ class _Walk:
         Args:
             column: Of the streams, where the bytes count if the buffer is in GB.
             buffer: The buffer.
-            size: Bytes.
+            size: Bytes that are moved.
             instead: What is read if the buffer found no room.
         """
         buffer.death = self.clock

@@ -131,7 +131,7 @@ class Node:
     """A sub-graph while it grows.
 
     Attributes:
-        bits: Its layers, a bit for each.
+        bits: The node's layers, a bit for each.
         producers: The nodes that it reads from.
         consumers: The nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: Whole; None where there is no bound.

@@ -29,8 +29,8 @@ class _Kinds:
     """Numbers that parts of a model share with those that differ in names only.
 
     Attributes:
-        operators: Per operator.
-        tensors: Per tensor.
+        operators: A number per operator.
+        tensors: A number per tensor.
         alone: Per layer, whatever makes its inputs; empty while these are computed.
         first: By signature, the layers that had it first.
     """

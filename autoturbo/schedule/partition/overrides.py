@@ -68,8 +68,8 @@ def settled(
     """Return a sub-graph with its final split.
 
     Args:
-        context: Where it comes from.
-        subgraph: As it was grouped.
+        context: The context that the sub-graph comes from.
+        subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         override: Its own knobs; its factors count the parts of a cluster.
         kind: How clusters divide the work; each has parts of its own if it is one of
@@ -114,7 +114,7 @@ def possible_split(
         subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         own: The sub-graph's knobs, which may ask for an impossible split.
-        kind: How clusters divide the work.
+        kind: The way in which clusters divide the work.
         room: Bytes of local buffers that a part may take.
     """
     axes = dict(split_axes(context, subgraph.layers))

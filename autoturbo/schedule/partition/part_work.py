@@ -19,11 +19,11 @@ class PartWork(NamedTuple):
     """Computation and traffic of one part of a sub-graph.
 
     Attributes:
-        layers: How many it has.
-        operators: How many these have.
+        layers: Number of layers of the part.
+        operators: Number of operators of these layers.
         macs: Multiply-accumulates on the matrix engine.
         vector_ops: Plain operations on the vector engine.
-        special_ops: Its slow operations.
+        special_ops: Slow operations on the vector engine.
         moved_bytes: Rearranged in the local buffers.
         weight_bytes: Read.
         input_bytes: Read from outside the sub-graph.

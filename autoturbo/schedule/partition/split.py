@@ -159,9 +159,9 @@ def part_cost(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         axis: One of the last operator's domain, -1 for none.
-        factor: How many parts.
+        factor: Number of parts.
     """
     if axis < 0:
         return box_cost(context, layers, (), ())
@@ -197,7 +197,7 @@ class RuleQueries:
     """Questions asked of rules: rules with the same answers give the same result.
 
     Attributes:
-        rules: That were asked.
+        rules: The rules that were asked.
         bounds: By rule, from where to where its answers would have been the same.
         layers: By rule that is a set of layers, those that it was asked for.
     """
@@ -245,7 +245,7 @@ def best_split(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         rules: Limits, and which split is the best.
         asked: Takes down the questions asked of the rules.
 
@@ -290,7 +290,7 @@ def _smallest_factor(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         axis: One of the last operator's domain.
         rules: Limits on bytes and on recomputation.
         asked: Takes down the questions asked of them.
@@ -399,7 +399,7 @@ class Workspace(NamedTuple):
     """Scratch arrays over the whole graph, allocated once; they describe the part computed last.
 
     Attributes:
-        regions: Of a part.
+        regions: Regions of a part.
         last: Per tensor that is read, the position of its last reader in a sub-graph.
         made: Per tensor, 1 if the sub-graph makes it.
     """
@@ -433,9 +433,9 @@ def _cost(
 
     Args:
         g: The graph.
-        a: Its layers.
-        layers: Of the sub-graph.
-        ops: Their operators.
+        a: Layers of the graph.
+        layers: Layers of the sub-graph.
+        ops: Operators of these layers.
         space: Scratch, which describes the part in the end.
         axes: The axes that the box is narrower along.
         bounds: First step and one past the last along each, ``(axes, 2)``.
@@ -460,7 +460,7 @@ def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
 
     Args:
         a: Layers of the graph.
-        layers: Of the sub-graph, in order.
+        layers: Layers of the sub-graph, in order.
         last: Output: per tensor, the position of its last reader.
         made: Output: per tensor, 1 if a layer makes it; 0 if layers only read it.
     """
@@ -487,7 +487,7 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
 
     Args:
         g: The graph.
-        a: Its layers.
+        a: Layers of the graph.
         layers: In the order in which they run.
         space: With the regions of the part; its other arrays are overwritten.
     """

@@ -283,7 +283,7 @@ def layer_bindings(
 
     Args:
         context: Where the sub-graph comes from.
-        layers: Its layers in order.
+        layers: Layers of the sub-graph, in order.
         extents: Elements per dimension of each one's first output.
         last: Binding of its output.
         limit: The most cores that a layer is spread over, 0 for all.
@@ -318,7 +318,7 @@ def plain_for(
     """Return the plain binding of a layer's first output.
 
     Args:
-        context: Where the layer comes from.
+        context: The context that the layer comes from.
         layer: The layer's number.
         extents: Elements of the output along each dimension.
         depth: The loop that spreading begins with; the loops outside it come last.
@@ -339,7 +339,7 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
     spread, and each core loads its own channels' weights only.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
         cores: Cores to spread over.
         depth: The loop that spreading begins with; the outermost if None.

@@ -48,8 +48,8 @@ class Parts:
         shapes: Per part, the index of its shape in :attr:`PartBook.shapes`.
         out_base: Row of :attr:`PartBook.regions` with the first part's first output; the outputs of
             a part are consecutive, then come the next part's.
-        in_base: Likewise for inputs.
-        output_bytes: Per part.
+        in_base: Row of :attr:`PartBook.regions` with the first part's first input.
+        output_bytes: Bytes of the outputs per part.
     """
 
     inputs: tuple[int, ...]
@@ -135,9 +135,9 @@ class InstanceGraph:
     """Instances and their dependences.
 
     Attributes:
-        book: Their known parts.
+        book: Known parts of the sub-graphs.
         subgraphs: The split sub-graphs.
-        parts: Per sub-graph, how.
+        parts: Per sub-graph, the parts that its split makes.
         first: Per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: Per instance, its sub-graph.
         part: Per instance, which part of that.
@@ -254,7 +254,7 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
 
     Args:
         book: Known parts; a new class enters it.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         box: Of its last operator's domain.
         extents: Of all that the box determines; equal ones are one class.
     """
@@ -294,8 +294,8 @@ def graph_of(
     Args:
         book: Known parts.
         subgraphs: The split sub-graphs.
-        parts: Of each sub-graph.
-        chosen: Which of them, per sub-graph.
+        parts: Parts of each sub-graph.
+        chosen: Per sub-graph, which of its parts are chosen.
         links: Between the chosen ones.
     """
     first = np.append(0, np.cumsum([len(indices) for indices in chosen])).astype(np.int64)
@@ -362,7 +362,7 @@ def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
     Args:
         wanted: Regions that the readers need, ``(readers, rank, 2)``.
         made: Regions that the makers make.
-        element: Bytes of an element.
+        element: Bytes of one element.
     """
     dim = _sorted_dim(made)
     first = np.searchsorted(made[:, dim, 1], wanted[:, dim, 0], side="right")

@@ -44,8 +44,8 @@ def _by_rank(
     """Return the order that always takes the ready instance of highest rank.
 
     Args:
-        producers: Of each instance.
-        consumers: Of each instance.
+        producers: Producers of each instance.
+        consumers: Consumers of each instance.
         visit: All instances; ranks of those that are ready first are asked for in this order.
         rank: Of an instance; asked for as instances are met.
     """

@@ -67,7 +67,7 @@ class _Space(NamedTuple):
 
     Attributes:
         dims: The two outermost dimensions of its output that they divide, -1 for none.
-        extents: Of these on a core.
+        extents: Extents of these dimensions on a core.
         low: First element of a core along these.
     """
 
@@ -96,10 +96,10 @@ def tile_reads(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
+        layers: Layers of the part.
         edges: Per layer, positions of the layers that it reads, as :func:`.stitch.local_edges`.
         shape: Regions of the part.
-        bindings: Per layer, of its output.
+        bindings: Per layer, the binding of its output.
         exchanged: Per layer and input, bytes that a core gets from others.
     """
     spaces = line_spaces(context, layers, shape, bindings)
@@ -135,9 +135,9 @@ def line_spaces(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
-        shape: Its regions.
-        bindings: Per layer, of its output.
+        layers: Layers of the part.
+        shape: Regions of the part.
+        bindings: Per layer, the binding of its output.
     """
     return [
         _spaces(context, layer, shape, binding)
@@ -203,9 +203,9 @@ def _dimension_roles(
         g: The graph.
         ops: Operators of the layer.
         anchor: The product.
-        role: Of all axes.
+        role: Roles of all axes.
         tensor: The output.
-        own: Its region on a core.
+        own: Region of the output on a core.
         regions: Any contents.
     """
     rank = own.shape[1]
@@ -245,7 +245,7 @@ def _needs(
         context: The model on the target.
         index: The layer.
         shape: Regions of the part.
-        binding: Of its output.
+        binding: Binding of the layer's output.
         spaces: What its tiles divide.
         read: The tensors, and what the tiles of their makers divide.
     """
@@ -286,11 +286,11 @@ def _lines_needed(  # noqa: PLR0913  compiled: arrays by position
     Args:
         g: The graph.
         ops: Operators of the layer.
-        tensor: Its output.
+        tensor: Output of the layer.
         own: The output's region on a core.
         dims: Dimensions that its tiles divide, the second -1 for none.
-        extents: Of these.
-        tensors: That are looked at.
+        extents: Extents of these dimensions.
+        tensors: Tensors whose lines are asked for.
         makers: By tensor and by what tiles divide: dimensions, extents and first elements.
         regions: Any contents.
     """

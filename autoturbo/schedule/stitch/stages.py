@@ -311,9 +311,9 @@ def _core_table(  # noqa: PLR0913  compiled: arrays by position
 
     Args:
         g: The graph.
-        a: Its layers.
-        w: Its work.
-        layers: Of the part.
+        a: Layers of the graph.
+        w: Work of the graph's operators.
+        layers: Layers of the part.
         cores: Per layer, the core that is looked at.
         part: Regions of the part.
         table: Per tensor, the factors of its binding, 0 where it has none.
@@ -363,8 +363,8 @@ def stage_table(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
-        shape: Its regions.
+        layers: Layers of the part.
+        shape: Regions of the part.
         extents: Of the tensors that it makes, along each dimension.
         held: Bindings of tensors.
         memory: Its parts of the tensors that it accesses.

@@ -33,7 +33,7 @@ class Template:
 
     Attributes:
         layers: Layer indices in order.
-        binding: Of the output.
+        binding: Binding of the output.
         stages: Array (layers, :data:`STAGE_COLUMNS`).
         bindings: Per layer, the binding of its output.
         inputs: External input tensors.
@@ -84,9 +84,9 @@ def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) ->
     Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
-        binding: Of the output.
+        binding: Binding of the output.
         limit: The most cores that a layer is spread over, 0 for all.
     """
     known = known_templates(book)
@@ -107,9 +107,9 @@ def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
     """Return what tiles of the kernels of a class of parts read of other layers; cached.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
-        template: Of its kernels.
+        template: Template of its kernels.
     """
     known, key = _known_reads(book), (book.alike[shape], template.bindings)
     if key not in known:
@@ -152,7 +152,7 @@ def stitch(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
+        layers: Layers of the part.
         shape: Regions of the part.
         binding: Parts of the output along each dimension, one per core.
         limit: The most cores that a layer is spread over, 0 for all.
