@@ -72,8 +72,8 @@ class Parameter:
     Attributes:
         name: As a path in the target's file.
         section: Attribute of the target that holds it.
-        attribute: Of the section.
-        rule: Its annotation.
+        attribute: Attribute of the section.
+        rule: Annotation of the attribute.
         dtype: Whose figure, of a figure for each data type.
     """
 
@@ -135,11 +135,11 @@ class Fitted:
     """A field that was fitted.
 
     Attributes:
-        field: Its name, as a path.
-        unit: Of the figures.
-        before: Its figure.
+        field: Path of the field in the target's file.
+        unit: Unit of the figures.
+        before: Figure before the fit.
         after: The one that fits.
-        interval: Of ``after``.
+        interval: Confidence interval of ``after``.
         at_bound: It went as far from ``before`` as it may, so that the interval says little.
     """
 
@@ -164,7 +164,7 @@ class Fit:
     """Figures fitted to some rows.
 
     Attributes:
-        target: With them.
+        target: Target with the fitted figures.
         fitted: The fields.
         untouched: Fields that the rows do not identify.
     """
@@ -179,10 +179,10 @@ class Calibrated:
     """A fit to all rows, judged on rows that fits have not seen.
 
     Attributes:
-        fit: To all rows.
+        fit: The fit to all rows.
         before: Median of the absolute relative errors with the figures that were given.
         after: Likewise of each row by the fit that had not seen its shape.
-        shapes: That were held out, in turn.
+        shapes: Shapes that were held out, in turn.
         regimes: ``after``, of short and of long kernels.
     """
 
@@ -258,7 +258,7 @@ class _Scale:
 
     Attributes:
         parameter: The figure.
-        start: Its value.
+        start: The figure that the fit starts from.
         low: Least value.
         high: Greatest value.
         unit: Of times that may be zero, what counts as small; 0 for rates.
@@ -315,8 +315,8 @@ class _Fitter:
     Args:
         target: With the figures to begin with.
         cases: The rows.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
     """
 
     def __init__(self, target: Target, cases: Sequence[Case], starts: int, seed: int) -> None:
@@ -429,7 +429,7 @@ class _Fitter:
         Args:
             scales: Fields to fit.
             still: Is added to what is left out.
-            solution: For them.
+            solution: The solution for these figures.
 
         Returns:
             The fields that are left, and a solution for them.
@@ -465,9 +465,9 @@ def _intervals(
     """Return the interval of each figure, from the derivatives at the solution.
 
     Args:
-        scales: Of the figures.
-        solution: Where they are.
-        rows: That were measured.
+        scales: Scales of the figures.
+        solution: The figures at the solution, on their scales.
+        rows: The measured rows.
         alone: As if all other figures were known.
     """
     normal = solution.jacobian.T @ solution.jacobian
@@ -528,8 +528,8 @@ def fit(
         target: With the figures to begin with.
         cases: The rows.
         parameters: Figures that may change.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
     """
     return _Fitter(target, cases, starts, seed).fit(parameters)
 
@@ -564,8 +564,8 @@ def calibrate(
         target: With the figures to begin with.
         cases: The rows, of two shapes or more.
         parameters: Figures that may change.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
         regime: Seconds of a kernel that separate two errors.
         told: Is called with what is being done.
 

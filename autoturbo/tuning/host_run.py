@@ -83,7 +83,7 @@ class HostBest:
 
     Attributes:
         trial: Number of the trial that measured it.
-        knobs: With the plan.
+        knobs: The knobs that hold the plan.
         measurement: Of the comparison; of the trial where there was no time for one.
         schedule: What is written.
         verified: Checks that it passed.
@@ -101,10 +101,10 @@ class HostResult(Viewed):
     """The result of tuning for this computer; names are those of :class:`TuneResult`.
 
     Attributes:
-        run: Its id, for :func:`resume`.
+        run: Id of the run, for :func:`resume`.
         model: Name of the model.
         measured: Plans that were measured, the baselines among them.
-        seed: Of all chance.
+        seed: Seed of all chance in the run.
         default: The faster one of the whole batch and the best loop.
         best: What is handed out.
         baselines: What was compared with it, by name.
@@ -221,7 +221,7 @@ def tune_on_host(
         model_file: The file as the user named it.
         settings: How its file was read: ``batch_dim``, ``shapes``, ``dims`` and ``values``, where
             they were given; more to keep with the run.
-        config: How long is searched.
+        config: Limits and options of the search.
         execution: Where things are written, and what is told.
         store: The database.
 

@@ -39,9 +39,9 @@ def plausible(table: MeasuredTable, target: Target, path: Path, told: Told) -> M
     """Return a table without rows that repeat others.
 
     Args:
-        table: As it was read.
+        table: The table as it was read.
         target: With the figures that a fit begins with.
-        path: Of the table, for messages.
+        path: Path of the table, for messages.
         told: Is called with a line for each row that is counted otherwise than it may seem.
 
     Raises:
@@ -60,9 +60,9 @@ class _Table:
     """A table beside what is simulated.
 
     Args:
-        table: As it was read.
+        table: The table as it was read.
         target: With the figures that a fit begins with.
-        path: Of the table.
+        path: Path of the table.
     """
 
     def __init__(self, table: MeasuredTable, target: Target, path: Path) -> None:

@@ -27,7 +27,7 @@ class RegimeErrors:
     Attributes:
         limit: Seconds of a kernel that separate them.
         below: Of kernels that take less; None where no row does.
-        above: Of the others.
+        above: Median of the other kernels.
         rows_below: Rows of kernels that take less.
     """
 

@@ -15,7 +15,7 @@ class Spread(NamedTuple):
 
     Attributes:
         low: Lower end; 0 with fewer than three figures.
-        mean: Of the figures.
+        mean: Geometric mean of the figures.
         high: Upper end; infinite with fewer than three.
     """
 
@@ -35,7 +35,7 @@ class Repeats:
 
     Attributes:
         seeds: Of the searches that have a result.
-        runs: Their ids.
+        runs: Ids of the runs.
         latencies: Seconds of what each would hand out.
         gains: How many times as fast as the heuristic each is; empty where some lack that.
     """

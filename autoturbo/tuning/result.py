@@ -35,11 +35,11 @@ class TuneResult(Viewed):
     """The result of a run.
 
     Attributes:
-        run: Its id, for :func:`resume`.
+        run: Id of the run, for :func:`resume`.
         model: Name of the model.
         target: Name of the target.
         measured: Schedules measured so far, and those that failed.
-        seed: Of all chance.
+        seed: Seed of all chance in the run.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
             it does not fit, fails a check or was not measured in full.
         best: The best trial; trial 0 itself where nothing was better.

@@ -91,7 +91,7 @@ class Run:
 
     Attributes:
         evaluator: The simulator's, where what the run starts from was found with it.
-        constants: Of the search.
+        constants: Constants of the search.
     """
 
     graph: Graph
@@ -504,7 +504,7 @@ def resumable(store: Database, begun: Sequence[str], execution: ExecutionConfig)
     Args:
         store: The database, in which an interruption is recorded.
         begun: Ids of its runs, as far as they are recorded.
-        execution: How the call is carried out.
+        execution: The way in which the call is carried out.
 
     Raises:
         InterruptedRunError: In place of ``KeyboardInterrupt``, once a run is recorded.

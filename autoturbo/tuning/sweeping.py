@@ -139,7 +139,7 @@ class _Point:
     """The state of a point of the grid.
 
     Attributes:
-        run: That tuned it.
+        run: The run that tuned it.
         failure: Why that failed.
         borrows: The run that measures what its neighbours found; None before there is any.
         bests: The fastest trial of its own (under an empty name), and of each neighbour's
@@ -459,7 +459,7 @@ def _run_of(
 
     Args:
         one: The point.
-        execution: How it is carried out.
+        execution: The way in which the run is carried out.
         store: The database.
         held: Gives the run back at its end; None where it is held already.
 

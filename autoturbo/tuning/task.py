@@ -45,7 +45,7 @@ class TuningTask(Protocol):
 
         Args:
             target: What is tuned for.
-            sampler: Its name.
+            sampler: Name of the sampler.
             objectives: What is sought.
             measured: Those of them that the measurer reports, whatever the target says.
         """

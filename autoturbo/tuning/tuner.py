@@ -162,7 +162,7 @@ def tune_repeatedly(
     Args:
         pairs: Models on targets.
         config: What decides the results.
-        execution: How it is carried out.
+        execution: The way in which the call is carried out.
         seeds: How many; each is a run of its own.
 
     Returns:
@@ -213,7 +213,7 @@ def tune_here(
         graph: The model with its batch.
         model_file: The file as the user named it.
         settings: How the file was read, and more to keep with the run.
-        config: How long is searched.
+        config: Limits and options of the search.
         execution: Where things are written, and what is told.
 
     Returns:
@@ -245,7 +245,7 @@ def tune_all(
     Args:
         pairs: Models on targets.
         config: What decides the results.
-        execution: How it is carried out.
+        execution: The way in which the call is carried out.
 
     Returns:
         A result per pair, or why there is none: the others go on.
@@ -323,7 +323,7 @@ def _told_of_compiling(
     """Yield the configuration, with an ``on_progress`` that also reports compiling.
 
     Args:
-        execution: How a call is carried out.
+        execution: The way in which a call is carried out.
         pairs: Names of models and targets; the first is told of before there is any progress.
     """
     on_progress = execution.on_progress
@@ -357,7 +357,7 @@ def placed(execution: ExecutionConfig, scratch: ScratchFolder | None) -> Executi
     """Return the configuration with a place for all that is written.
 
     Args:
-        execution: How a call is carried out.
+        execution: The way in which a call is carried out.
         scratch: Holds what is kept nowhere, where there is no database: nothing in the working
             folder is read, and nothing written but the run folders where they are asked for.
     """
