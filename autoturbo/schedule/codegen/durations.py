@@ -85,6 +85,7 @@ def _bus_seconds(size: float, run: float, own: Floats | float, r: Floats) -> flo
     A run of length 0 stands for one that never ends. ``own`` is the share that is read for one
     cluster alone.
     """
+    # All clusters are at the bus at once, each with its share; a cluster's DMA may be slower still.
     chip = size / r[Rate.MEMORY + Memory.PEAK]
     if size > 0 and run > 0:
         chip = size / run * run_seconds(run, r[Rate.MEMORY :])

@@ -139,6 +139,7 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
         return NO_KERNEL_LOADS
     inputs = np.repeat([0, 1], [len(fetched), len(early)])
     fetched, passed = np.append(fetched, early), np.append(passed, early_passed)
+    # In the order of passing, which is the order of need that loads are fetched in.
     order = np.argsort(passed, kind="stable")
     fetched, passed, inputs = fetched[order], passed[order], inputs[order]
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
@@ -182,6 +183,7 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
     once = columns * depths
     unit = tile // (once * around)[layer] * once[layer] + tile % once[layer]
     cut = ((products * 31 + columns) * 31 + depths)[layer]
+    # Never 0, which says that nothing is known.
     found: Ints = (cut << 24) + unit + 1
     return found
 
@@ -234,6 +236,8 @@ def place_loads(
     ))  # fmt: skip
     steps = np.arange(int(rows[-1]) + len(kernels) + 1)
     passed_before = np.searchsorted(np.maximum.accumulate(step), steps)
+    # A kernel with a load that finds no room fetches through its ring, whose zone is missing to
+    # other loads: all are placed again until no kernel joins. Rings only grow, so this ends.
     rings = rings_of(timeline, np.bincount(kernel, inputs == 0, len(kernels)) > 0)
     while True:
         beside = held_beside(timeline, room, rings)
@@ -399,8 +403,10 @@ def _place(
         if kept[load] >= 0:
             continue
         step, begin, size, first, _, queue = wanted[:, load]
+        # Kept from the first reader to the last, as far as the share for that lasts.
         last = _last_alike(wanted[4], load) if size <= spare else load
         death = wanted[0, last]
+        # What is kept lies at the bottom, out of the way of what goes round.
         start = behind if last == load else 0
         at = _next_gap(held, start, begin, death, size, room)
         if at < 0 and last != load:  # there is no room for so long
@@ -408,12 +414,14 @@ def _place(
             at = _next_gap(held, start, begin, death, size, room)
         if at < 0:
             continue
+        # A queue is fetched in the order of need: none is born before the one ahead of it.
         limit = max(min(first, begin), earliest[queue])
         waits = _last_over(wanted, address, load, at, size) if at < top else -1
         while begin > limit:
             if _lies_there(held, begin - 1, death, at, size):
                 other = _next_gap(held, start, begin - 1, death, size, room)
                 later = _last_over(wanted, address, load, other, size) if other >= 0 else load
+                # An earlier birth gains nothing where it waits for a load that is passed only then.
                 if later > waits and later + 1 >= passed[begin]:
                     break
                 at, waits = other, later
@@ -472,6 +480,7 @@ def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: 
         while at != before and at + size <= room:
             before = at
             at = _past(held, held.alive[begin], born, begin, step, at, size)
+            # These are not sorted by birth with the rest, so all of them are looked at.
             at = _past(held, there, held.filled[0], begin, step, at, size)  # loads that are kept
         if at + size <= room:
             return int(at)

@@ -84,6 +84,7 @@ def tile_read(reads: TileReads, tiles: Ints, edge: int, maker: int, layer: int, 
     lines = reads.lines[maker, there]
     if made == 1 or lines <= 0:
         return unit_end(tiles, maker, made - 1)
+    # Rounded up to a part that is known: a tile may wait for more than it reads, never for less.
     part = -(-(unit_of(tiles, layer, place) + 1) * PARTS // count) - 1
     need = reads.needs[edge, here, there, part]
     if need < 0:
@@ -126,7 +127,7 @@ def in_turn(
         loads: Weight tiles that each layer loads, ``(layers,)``.
         solid: Which layers take no turns, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
-        clear: Likewise those whose work has to be over.
+        clear: Per layer, where the layers begin whose work has to be over, and these.
         reads: What tiles read of other layers.
         slots: Number of slots for tiles of weights.
     """
@@ -144,12 +145,17 @@ def in_turn(
         while done[lowest] == count[lowest]:
             lowest += 1
         chosen = lowest
+        # Bounded, since every tile looks at all layers of the window.
         top = min(lowest + WINDOW, layers - 1)
+        # A solid layer that has begun ends first: the room of its streams is counted for it alone.
         alone = solid[lowest] and done[lowest] > 0
+        # From the back, so that products of one layer run beside vector work of another.
         for layer in range(top, lowest if not alone else top, -1):
             if done[layer] == count[layer]:
                 continue
             if _ready(layer, lowest, count, done, tiles, loads, opened, solid, edges, clear, reads):
+                # Its slot may still be used by tiles that come later in this order: then they would
+                # wait for each other.
                 fresh = loads[layer] > 0 and _opens(tiles, layer, done[layer], opened[layer])
                 if fresh and number >= slots and left[number - slots] > 0:
                     continue

@@ -65,10 +65,10 @@ _LATE_SLOTS: Final = 2
 
 
 class Room(NamedTuple):
-    """What a kernel's tiles have room in, and how they move.
+    """Memory that a kernel's tiles have, and how they move.
 
     Attributes:
-        slots: For tiles that are fetched or stored.
+        slots: Number of slots for tiles that are fetched or stored.
         divisor: Tiles per largest tile that fits.
         weights: Bytes of LB per core for weight tiles.
         staging: Bytes of LB per core for streams.
@@ -193,6 +193,7 @@ def _product_cuts(
         _some(max(int(k // max(least_depth, 1)), 1)), _blocks(m, (rows, columns)), [0, 1],
     ]  # fmt: skip
     cuts = np.stack([axis.ravel() for axis in np.meshgrid(*parts, indexing="ij")], axis=1)
+    # Before anything is costed: a large product has hundreds of thousands of cuts otherwise.
     few = cuts[:, :4].prod(axis=1) <= FEW_TILES
     # rows outside what else is cut: there is something else
     around = (cuts[:, 4] == 0) | ((cuts[:, 3] > 1) & (cuts[:, 1] * cuts[:, 2] > 1))
@@ -243,6 +244,8 @@ def _cheapest(
         products, columns, depths, rows, outside = cuts[at]
         cut = _Cut(products, columns, depths, rows, outside, _LB)
         kept = _nearest(stage, stream, room, cut)
+        # The usual tiling is kept where nothing fits, as the rule of the largest tile always
+        # answers.
         if kept < 0 or not _weights_fit(stage, room, cut):
             continue
         cut = _Cut(products, columns, depths, rows, outside, kept)
@@ -281,6 +284,7 @@ def _nearest(stage: Floats, stream: Ints, room: Room, cut: _Cut) -> int:
         sums = 2.0 * stage[Stage.WRITTEN] / alone / cut.columns
     free = room.staging + stream[ROOM]
     if cut.columns > 1:
+        # Inputs of the only tile need no second slot.
         stay = read / alone * (room.slots if alone > 1 else 1)
         if stay + sums + written <= free and written <= room.staging:
             return _LB
@@ -289,6 +293,7 @@ def _nearest(stage: Floats, stream: Ints, room: Room, cut: _Cut) -> int:
         return -1
     if cut.columns == 1:
         return _LB
+    # Twice: GB keeps the inputs of two layers at a time.
     return _GB if stream[IN_DDR] * 2 <= room.gb else _NOWHERE
 
 
@@ -297,8 +302,8 @@ class _Step(NamedTuple):
 
     Attributes:
         many: Number of instructions.
-        length: That each occupies its engine.
-        latency: On top.
+        length: Seconds for which each occupies its engine.
+        latency: Seconds until its data is there, on top.
     """
 
     many: float
@@ -459,10 +464,10 @@ class _Roles(NamedTuple):
         vector: Seconds of the vector work of one result.
         fetch_weights: Fetches of weights from DDR.
         pass_weights: Passes of weights from GB to the cores.
-        fetch_input: From DDR, of what was there before the kernel.
+        fetch_input: Fetches from DDR of inputs that were there before the kernel.
         pass_input: Passes of the same from GB to the cores.
-        fetch_late: From DDR, of what the kernel itself made.
-        pass_late: Likewise, from GB and from other cores.
+        fetch_late: Fetches from DDR of inputs that the kernel itself made.
+        pass_late: Passes of the same from GB, and of what comes from other cores.
         store: Stores of results to GB.
         save: Saves of results to DDR.
     """
@@ -493,6 +498,7 @@ def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) ->
     results = float(cut.products * cut.columns * cut.rows)
     row_tiles = float(cut.products * cut.rows * cut.depths)
     parts = float(cut.products * cut.columns * cut.depths)
+    # Without GB a fetch brings bytes straight over the link of each core.
     at_gb, link = (1.0, 0.0) if room.gb > 0 else (0.0, 1.0 / room.cores)
     fetch, passes = _weight_roles(stage, room, rates, parts, parts * _rounds(stage, cut))
     anew = row_tiles * (1.0 if cut.kept == _LB else cut.columns)
@@ -547,6 +553,7 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     bus += 0.0 if room.early else _busy(r.fetch_weights)
     link = _busy(r.pass_weights) + _busy(r.pass_input) + _busy(r.pass_late) + _busy(r.store)
     matrix, vector = results * depths * r.matrix, results * r.vector
+    # A pipeline of two stages: the longer one, and the other once, to drain or to fill.
     seconds = max(matrix + r.vector, depths * r.matrix + vector, bus, link)
     rounds = _rounds(stage, cut)
     seconds = max(seconds, _waiting(r, room, results, depths, cut.rows / rounds))
@@ -554,6 +561,7 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     seconds += _once(r.fetch_input) + _once(r.pass_input) + _once(r.fetch_late)
     seconds += _once(r.pass_late) + _once(r.store) + _once(r.save)
     first = _once(r.pass_weights) + (0.0 if room.early else _once(r.fetch_weights))
+    # Fetched beside the layer before where fetches go over layer boundaries.
     seconds += 0.0 if room.across else first
     if room.early:  # what the bus brings once more is no other kernel's
         seconds += _busy(r.fetch_weights) * (1.0 - 1.0 / rounds)
