@@ -1,6 +1,6 @@
 """Buffers in time and space: GraphTurbo, OSDI '23, section 4.3.
 
-Time counts steps: a step per layer of every kernel in order, and one for the movements before a
+Time counts steps: a step per layer of every kernel in order, and one for the copies before a
 kernel. A buffer is live from the step that makes it to the last that reads it, and its space is
 reused right after. When the live set passes a capacity, the longest-lived tensor (in steps) is
 moved out first, from LB to GB, then to DDR. The paper leaves placement open; all lifetimes are
@@ -107,7 +107,9 @@ def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
     for buffer in born.tolist():
+        # In its last step a buffer is still read: its space is free from the next one on.
         while ends and ends[0][0] < birth[buffer]:
+            # Some of those that end here have left before.
             live -= alive.pop(heapq.heappop(ends)[1], 0)
         alive[buffer], live, rule = size[buffer], live + size[buffer], VICTIMS[victims[buffer]]
         heapq.heappush(ends, (death[buffer], buffer))
@@ -148,6 +150,7 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
                 break
             if death[other] >= birth[buffer] and birth[other] <= death[buffer]:
                 at = max(at, address[other] + size[other])
+        # Without a place it is passed over: a smaller one may still fit.
         if not fixed and at + size[buffer] > room:
             continue
         address[buffer] = at

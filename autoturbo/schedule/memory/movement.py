@@ -19,12 +19,12 @@ from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.stitch.templates import Template
 
 STAY, COPIED, REDISTRIBUTED = range(3)
-"""Codes of movements."""
+"""Codes of how a piece comes: it stays where it is, from another scope, or from other cores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movements:
-    """Movement of every link of an instance graph: none, a copy or a redistribution.
+    """What brings the piece of every link of an instance graph: nothing, a copy or other cores.
 
     Attributes:
         kind: Per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
@@ -41,7 +41,7 @@ class Movements:
 def move(
     graph: InstanceGraph, order: Ints, placement: Placement, templates: Sequence[Template]
 ) -> Movements:
-    """Return the movement of every piece that the kernels of an order read from each other.
+    """Return how every piece comes that the kernels of an order read from each other.
 
     Equal factors do not mean that a piece stays: four samples over four cores and the first two of
     them over four lie differently.
@@ -73,6 +73,7 @@ def move(
     cores, renamed = graph.context.target.cores, None
     if placement.core_ids:
         named = [placement.cores_of(index, cores) for index in range(graph.count)]
+        # The inverse: which core of a program each core of the cluster runs.
         programs = np.argsort(named, axis=1)[maker[near]]
         renamed = np.take_along_axis(programs, np.asarray(named)[reader[near]], axis=1)
     elements = np.zeros(len(reader), np.int64)

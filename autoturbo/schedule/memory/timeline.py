@@ -3,7 +3,7 @@
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
 buffer that is not in LB moves its bytes from or to GB or DDR. Time counts steps: one for the
-movements before a kernel, then one per layer. A timeline is flat arrays.
+copies before a kernel, then one per layer. A timeline is flat arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autoturbo.schedule.work import Flags
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles", "shared")
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES, SHARED = range(6)
-"""What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
+"""What buffers hold, by name and code: what a kernel makes; what a copy brings in, or was to
 bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
 sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs; the copy in
 DDR that other clusters read of a tensor that is kept on the chip."""
@@ -61,11 +61,11 @@ class Timeline:
         graph: The instances.
         order: Instances in order of execution.
         templates: Per instance, the template of its kernel.
-        movements: Movements of the pieces that kernels read.
+        movements: Copies of the pieces that kernels read.
         rows: First row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: Array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
-        copied: Per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
-        crossing: Per kernel, bytes that movements bring to the busiest core from other cores.
+        copied: Per kernel, bytes that copies bring from LB of other cores (0), GB and DDR.
+        crossing: Per kernel, bytes that copies bring to the busiest core from other cores.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         ahead: Per kernel, the most steps before a layer at which its weights may be fetched; 0 for
             one that fetches for itself.
@@ -123,7 +123,7 @@ class Timeline:
 
     @property
     def first_steps(self) -> Ints:
-        """Return the step of the movements before each kernel; that of its first layer is next."""
+        """Return the step of the copies before each kernel; that of its first layer is next."""
         begins: Ints = self.rows[:-1] + np.arange(len(self.order))
         return begins
 
@@ -362,6 +362,7 @@ def _kept(
         kernels[subgraph].append(templates[index])
     zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
     tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
+    # Those with most instances first: each one more reads kept weights without a fetch.
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
         weights, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
@@ -406,7 +407,7 @@ class _Buffer:
 
 
 class _Link(NamedTuple):
-    """One link of an instance, and its movement; see ``Links`` and ``Movements``."""
+    """One link of an instance, and its copy; see ``Links`` and ``Movements``."""
 
     slot: int
     maker: int
@@ -492,12 +493,15 @@ class _Walk:
                     leaves = not consumers[tensor] or (index, tensor) in self._reads.alone
                     declared = Scope.DDR if leaves else scope
                 shares = (index, tensor) in self._reads.elsewhere
+                # An input is written over only by what stays in LB, is not larger, and is no other
+                # cluster's.
                 if free is None or declared or shares or free.core < core:
                     written = self._add(TENSOR, tensor, index, core, size, declared)
                     written.victim = rules.victim
                 else:
                     written, free = free, None
                 self._use(OUT_GB, written, size)
+                # An output of the model that layers read too leaves the chip besides.
                 if consumers[tensor] and tensor in outputs:
                     self._use(OUT_GB, self.ddr, size)
                 if shares and declared != Scope.DDR:

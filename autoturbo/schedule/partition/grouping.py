@@ -230,9 +230,11 @@ class Merging:
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
+        # A sum and not any(): a round goes through all patterns.
         while sum(map(self.merge, self._rules.merge_order.split("-"))):
             pass
         full = self._rules.memory_bytes(self._problem)
+        # Nodes whose bound fits were not split: that all fit is asked once, of the largest.
         self.asked.side("lb_occupancy_limit", self._fitting / full)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
@@ -243,6 +245,7 @@ class Merging:
         """Merge by the straight, diamond or branch pattern; return the number of merges."""
         patterns = {"straight": self._straight, "diamond": self._diamond, "branch": self._branch}
         pattern = patterns[pattern_name]
+        # A node may be gone by the time that it is looked at: its union has the last one's number.
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:
@@ -279,6 +282,7 @@ class Merging:
             if path:
                 paths.setdefault(entry, []).extend(path)
         for nodes in paths.values():
+            # Two paths at least reach the end; one alone is a chain, which straight merges join.
             if sum(end in self.nodes[node].consumers for node in nodes) > 1:
                 merged = [*nodes, end]
                 return self._try(merged, max(self._factor(self.nodes[node]) for node in merged))
@@ -335,6 +339,7 @@ class Merging:
         bits = functools.reduce(or_, (node.bits for node in merged))
         if bits in self._refused:
             return False
+        # Between two whole numbers, so that the limit is clearly on one side.
         self.asked.side("max_layers", bits.bit_count() - 0.5)
         if bits.bit_count() <= self._rules.max_layers and not bits & self._model.opaque:
             ceiling = self._ceiling(nodes, bits)
@@ -354,6 +359,8 @@ class Merging:
         producer, consumer = nodes[0], nodes[-1]
         if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
             return None
+        # Layers run in the order of their numbers: bounds add up only if all of the producer's are
+        # first.
         if producer.bits.bit_length() > consumer.first or len(consumer.producers) > 1:
             return None
         need = producer.need.then(consumer.need)
@@ -362,6 +369,7 @@ class Merging:
     def _may_have(self, factor: float, before: float) -> bool:
         """Return whether the rule allows merged nodes a factor, given the one before."""
         if math.isinf(factor) or math.isinf(before):
+            # Infinity is not above infinity, but a merge that no split makes fit is refused.
             return not math.isinf(factor)
         self.asked.side("merged_factor_ratio", factor / before)
         return factor <= self._rules.merged_factor_ratio * before

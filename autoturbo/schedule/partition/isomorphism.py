@@ -74,6 +74,7 @@ def _signature(context: SchedulingContext, layers: Sequence[int], kinds: _Kinds)
 
     def origin(tensor: int) -> list[int]:
         maker = context.producer[tensor]
+        # Signatures of single layers come first, and know nothing of what makes their inputs yet.
         if maker < 0 or not kinds.alone:
             return [_GIVEN]
         if maker in inside:

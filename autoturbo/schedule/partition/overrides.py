@@ -128,6 +128,8 @@ def possible_split(
     once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
+    # As asked, else in fewer parts, else without the inner split: the least change that is
+    # possible.
     for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
@@ -156,6 +158,7 @@ def _scaled(context: SchedulingContext, subgraph: SubGraph, scale: int) -> SubGr
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts
+    # Parts of unequal size would be another split, not this one at a larger scale.
     if extent_of(context, subgraph.layers, axis) % (parts * scale):
         return subgraph
     return _recut(context, subgraph, *outer, (axis, parts * scale))
@@ -262,6 +265,7 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
         candidate = _needing(context, subgraph, *cuts)
         if candidate.split.footprint <= room:
             return candidate
+    # It spills in any case: as it was split before, or in the fewest parts.
     return _needing(context, subgraph, *tried[-1 if before else 0])
 
 

@@ -50,6 +50,7 @@ def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split:
     """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
     if (first := first_alike(context, layers)) != layers:
         return middle_part_work(context, first, split)
+    # In the middle, where a halo has both sides.
     cut = boxes_of(context, layers, split)[split.instances // 2]
     footprint = box_cost(context, layers, cut.axes, cut.bounds).footprint
     part = workspace(context).regions  # that part's still
@@ -61,6 +62,7 @@ def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split:
     )
     operators = [(context.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
     output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    # Moves pick rows of their constants, whose regions are whole.
     weights = (
         t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
     )

@@ -167,6 +167,7 @@ def part_cost(
         return box_cost(context, layers, (), ())
     extent = sink(context, layers).axes[axis].extent
     size = -(-extent // factor)
+    # A part in the middle: its halo has both sides.
     start = min((factor // 2) * size, extent - size)
     return box_cost(context, layers, (axis,), ((start, start + size),))
 
@@ -215,6 +216,7 @@ class RuleQueries:
 
         A rule within rounding of the threshold must be equal.
         """
+        # Thresholds are quotients, which rounding may put on either side.
         value, margin = getattr(self.rules, name), 1e-9 * abs(threshold)
         low, high = self.bounds.get(name, (-math.inf, math.inf))
         if value < threshold - margin:
@@ -300,6 +302,7 @@ def _smallest_factor(
     """
     extent, whole = sink(context, layers).axes[axis].extent, part_cost(context, layers)
     room = rules.room(context)
+    # 1 is the whole, which has been tried.
     factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
         factor = candidate_factor(factor, extent, rules.factor_policy)
@@ -309,6 +312,7 @@ def _smallest_factor(
         every = float(part.work * factor)
         if whole.work > 0:
             asked.side("recompute_limit", (every - factor) / whole.work)
+        # One operation a part is allowed on top; more parts only repeat more, so this is the end.
         if every > rules.recompute_limit * whole.work + factor:
             break
         if part.footprint <= room:
@@ -368,6 +372,7 @@ def _split_axes(context: SchedulingContext, layer: int, dims: str) -> tuple[tupl
     order = context.loop_order[operator.outputs[0]]
     ways = []
     for depth, dim in enumerate(order):
+        # Activations lie in memory with samples outermost and channels innermost.
         kind = "batch" if depth == 0 else "channel" if depth == len(order) - 1 else "spatial"
         axis = outer_axis(operator, 0, dim)
         wanted = dims in ("all", kind)

@@ -219,6 +219,7 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
     steps, regions, seen = regions_at(context, ops, boxes, places)
     ranks = g.dim_start[touched + 1] - g.dim_start[touched]
+    # Extents of -1 tell what is not touched from what is empty.
     regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
     shapes = [
         _shape_index(book, layers, box, extents)
@@ -258,6 +259,7 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
         box: Of its last operator's domain.
         extents: Of all that the box determines; equal ones are one class.
     """
+    # The extents of a large sub-graph are kilobytes, of each of its parts.
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     index = book.shape_index.get(key)
     if index is None:
@@ -341,6 +343,7 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
         if maker is not None:
             output = maker.outputs.index(tensor)
             need, step = reader.in_base + slot, len(reader.inputs)
+            # Rows of a part are consecutive in the book: those of one tensor are a stride apart.
             base, stride = maker.out_base + output, len(maker.outputs)
             pairs = _meetings(
                 book.regions.rows[need : need + reader.count * step : step],
@@ -382,4 +385,5 @@ def _sorted_dim(regions: Ints) -> int:
     steps = np.diff(regions, axis=0)
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
+    # Where starts go back, bisection finds nothing.
     return int(np.where(back, -1, changes).argmax())

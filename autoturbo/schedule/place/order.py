@@ -116,6 +116,7 @@ def order_instances(
         order = depth_first(*edges)
         if rule == "auto":
             broad, sizes = breadth_first(*edges), output_sizes(graph)
+            # Of equal peaks depth first, as Algorithm 3 is printed.
             order = min(order, broad, key=lambda one: live_peak(one, edges[1], sizes))
     return tuple(order)
 

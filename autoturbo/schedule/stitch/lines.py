@@ -170,6 +170,7 @@ def _spaces(
             d for d in context.loop_order[tensor]
             if own[1, d] - own[0, d] > 1 and (not matrix or kinds[d] == role)
         ][:2]  # fmt: skip
+        # Only if all cores have as many lines do those of one core speak for all.
         if not dims or any(whole[d] % binding[d] for d in dims):
             return _NO_SPACE
         pairs = [(d, int(own[1, d] - own[0, d]), int(own[0, d])) for d in dims]
@@ -215,6 +216,7 @@ def _dimension_roles(
     whole = regions.box_high[first:end] - regions.box_low[first:end]
     for dim in range(rank):
         part[:] = own
+        # A single line: the axes that get shorter with it are those that the dimension divides.
         part[1, dim] = part[0, dim] + 1
         _propagate(g, ops, tensor, part, regions)
         for axis in range(first, end):
@@ -259,6 +261,7 @@ def _needs(
     ops = np.asarray(layer.operators, np.int64)
     for here, one in enumerate(spaces):
         if here and one == spaces[0]:
+            # Tiles of products and of rows divide the same dimensions.
             found[:, 1] = found[:, 0]
         elif one.lines:
             dims, extents = np.asarray(one.dims, np.int64), np.asarray(one.extents, np.int64)

@@ -128,6 +128,7 @@ def _core_region(
         out[1, dim] = begin + min((place + 1) * size, extent)
         if out[1, dim] <= out[0, dim]:
             return False
+    # What is left counts cores beyond those that have a part.
     return left == 0
 
 
@@ -179,6 +180,7 @@ def _add_operator(
     points = domain_points(g, op, regions)
     shown = shown_points(g, w, op, regions)
     if w.engine[op] == MATRIX:
+        # Set, not added: a layer has one matrix operator at most.
         row[Stage.COUNT] = sizes[COUNT] * sizes[STEP] * w.macs[op]
         row[Stage.ROWS] = sizes[ROWS]
         row[Stage.COLUMNS] = sizes[COLUMNS]
@@ -408,6 +410,7 @@ def spread_over(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     core, cores = 0, 1
     for extent, parts in zip(extents, binding, strict=True):
         size = max(-(-extent // parts), 1)
+        # Core numbers are row-major over the factors, as in ``_core_region``.
         core = core * parts + min(parts // 2, max(extent // size - 1, 0))
         cores *= max(-(-extent // size), 1)
     return core, cores

@@ -175,6 +175,7 @@ def stitch(
 
     stages, exchanged = stage_table(context, layers, shape, extents, held | wanted, memory, limit)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
+    # Waits are not in the stages, but the time depends on them.
     waits = local_edges(context, layers), clearances(context, layers)
     digest.update(repr(waits).encode())
     return Template(
@@ -195,6 +196,7 @@ def _reused(
         layer = context.layers[index]
         pairs = zip(layer.inputs, crossing, strict=True) if layer.in_place else ()
         dying = (t for t, size in pairs if t in made_tensors and last[t] == position and not size)
+        # The first that dies; the other one's space is free for the next layer.
         reused.append(next(dying, -1))
         made_tensors.update(layer.outputs)
     return tuple(reused)
@@ -238,6 +240,7 @@ def _weights_of(context: SchedulingContext, layer: int) -> tuple[int, int]:
         if tensors[t].constant
     ]
     elements = [tensors[t].elements for t in weights]
+    # Seven bytes, which a signed integer of 64 bits holds.
     digest = hashlib.blake2b(repr(weights).encode(), digest_size=7).digest()
     size = int(whole_bytes(context.arrays, elements, weights).sum())
     return int.from_bytes(digest, "big"), size
