@@ -118,7 +118,7 @@ def idle_ddr_seconds(schedule: Schedule, memory: KernelMemory | None = None) -> 
 
 
 def _step_starts(kernels: list[KernelInterval], first_steps: Ints) -> Floats:
-    """Return when every step of a pass begins; a kernel's first is that of its movements."""
+    """Return when every step of a pass begins; a kernel's first is that of its copies."""
     starts = np.zeros(int(first_steps[-1]) + 1 + len(kernels[-1].layers()) + 1)
     for kernel, first in zip(kernels, first_steps.tolist(), strict=True):
         starts[first] = kernel.begin

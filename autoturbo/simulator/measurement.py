@@ -156,7 +156,7 @@ class Measurement(Shown):
         kernels: Kernels launched by one cluster over the whole batch, the most of any.
         bound: The lower bound and its parts.
         busy: Busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
-            dma_out), movements between kernels included; the mean over clusters.
+            dma_out), copies between kernels included; the mean over clusters.
         overlap: Seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
             vector and transfer all three; likewise.
         waits: Seconds that each engine of one cluster stood idle inside a kernel because what its
@@ -168,7 +168,7 @@ class Measurement(Shown):
         kernel_counts: How often each is launched by one cluster, by signature; by all of them
             together where they do not work alike.
         tensors: Tensors kept in each scope over one pass.
-        subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the movements before
+        subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the copies before
             them included, aligned with the rows of the schedule's plan.
         samples: Seconds of every timed run, of which the latency is the median; empty where there
             was one or nothing varies.

@@ -1,10 +1,10 @@
-"""Level two: kernels and movements in order.
+"""Level two: kernels and copies in order.
 
 A cluster runs one kernel at a time and a kernel's boundary is a barrier, so a pass takes the sum of
-its kernels and of the movements between them. Where clusters share out samples they work alike and
+its kernels and of the copies between them. Where clusters share out samples they work alike and
 side by side, and loop over their shares.
 
-Otherwise a kernel, its movements included, starts when its cluster is free and every kernel on
+Otherwise a kernel, its copies included, starts when its cluster is free and every kernel on
 another cluster that it reads from has ended, one barrier later. Passes follow each other on every
 cluster, but clusters may be in different passes: what they hand over has room for two passes, so a
 kernel also waits for those on other clusters that still read what it made two passes before.
@@ -119,7 +119,7 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
 class _Pass(NamedTuple):
     """One pass of one cluster, or of all of them.
 
-    Signatures, what each kernel takes, seconds of each with the movements before it and what is
+    Signatures, what each kernel takes, seconds of each with the copies before it and what is
     paid per launch, and sums.
     """
 
@@ -130,7 +130,7 @@ class _Pass(NamedTuple):
 
 
 def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
-    """Return each kernel's seconds in order on a cluster, with its movements and its launch.
+    """Return each kernel's seconds in order on a cluster, with its copies and its launch.
 
     Of kernels by themselves: what one fetches while another runs is left out.
     """
@@ -209,7 +209,7 @@ def run_passes(
     Args:
         order: Instances, each after those that it reads from.
         cluster: Per instance, the cluster that runs it.
-        seconds: Per instance, of its kernel and the movements before it.
+        seconds: Per instance, of its kernel and the copies before it.
         producers: Per instance, the instances that it reads from.
         loops: Number of passes.
         barrier: Seconds from the end of a kernel until another cluster knows of it.
@@ -273,7 +273,7 @@ def _run_passes(
 
 
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
-    """Add the bytes that movements copy to a schedule's totals."""
+    """Add the bytes that copies move to a schedule's totals."""
     from_gb, from_ddr = copied[:, 1].sum(), copied[:, 2].sum()
     totals[Quantity.DDR_READ] += from_ddr
     totals[Quantity.LB] += from_gb + from_ddr

@@ -312,7 +312,7 @@ class _Plan(NamedTuple):
         where: Of all instructions; what they wait for is counted within their kernel.
         amounts: Amounts of all instructions.
         rates: Rates of :func:`rates_of`.
-        step: Of the movements before each kernel.
+        step: Of the copies before each kernel.
         layers: Number of layers of each kernel.
         cluster: Cluster of each kernel.
         queues: Where each cluster's loads of weights and of inputs begin, and one entry more.
@@ -321,10 +321,10 @@ class _Plan(NamedTuple):
         after: The instruction that has to be over by then; negative for none.
         turn: Position among the loads of its cluster in the order in which they are needed.
         left_out: Fetches of what is there already.
-        moves: Seconds of the movements before each kernel.
+        moves: Seconds of the copies before each kernel.
         bus: Those of them in which they have the bus.
         passing: Seconds that they take where what they bring from DDR is there already.
-        copy: The load that brings it; -1 where the movements do.
+        copy: The load that brings it; -1 where the copies do.
         overheads: Seconds of a launch, a barrier and a ramp.
         opens: Which kernels have a launch of their own.
         closes: Which are the last in their launch.
@@ -466,9 +466,9 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
 
 @borrowing
 def _move(p: _Plan, s: _State, kernel: int, now: float) -> float:
-    """Run the movements before a kernel and launch it; return when its body begins.
+    """Run the copies before a kernel and launch it; return when its body begins.
 
-    Loads are served until the movements ask for the bus, or until what they bring has come.
+    Loads are served until the copies ask for the bus, or until what they bring has come.
 
     Returns:
         Seconds; -1 if what they wait for never comes.

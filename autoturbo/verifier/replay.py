@@ -1,6 +1,6 @@
 """The order replayed: which buffer holds which tensor of which instance while time passes.
 
-Time counts steps as the timeline does: one for the movements before a kernel, then one per layer.
+Time counts steps as the timeline does: one for the copies before a kernel, then one per layer.
 Clusters run side by side, each in its own time. Reads look for what they mean in the buffer that
 has it; every use of a buffer is noted for the trace, in which :mod:`autoturbo.verifier.races` looks
 for what nothing orders.
@@ -191,7 +191,7 @@ class _Cluster:
         where: The buffer that has some content.
         shared: The buffer of its copy for other clusters, where it has one.
         kept: Per sub-graph whose weights stay, who brought them and the buffer.
-        uses: Per kernel that ran, accesses of the movements before it, and its own.
+        uses: Per kernel that ran, accesses of the copies before it, and its own.
         absent: Per read of what no buffer here has: the kernel, and what it reads.
     """
 
@@ -237,7 +237,7 @@ class _Kernel:
         moved: The buffer of each piece that is brought in before it runs.
         streams: Bytes that the current layer moves, as its buffers imply.
         crossing: Of each tensor that the layer at hand reads, bytes that a core gets from others.
-        before, during: accesses of the movements, and of the kernel.
+        before, during: accesses of the copies, and of the kernel.
     """
 
     def __init__(self, walk: _Walk, cluster: _Cluster, index: int) -> None:
@@ -321,7 +321,7 @@ class _Kernel:
     # ----------------------------------------------------------------------------------- the walk
 
     def run(self) -> None:
-        """Replay the movements before the kernel, then its layers."""
+        """Replay the copies before the kernel, then its layers."""
         timeline = self.cluster.timeline
         self._bring_inputs()
         self.cluster.clock += 1
@@ -375,10 +375,10 @@ class _Kernel:
             message = f"has {room} bytes{whose}, {what} takes {need}"
             self.report_buffer("too small", buffer, message)
 
-    # ---------------------------------------------------------------------------------- movements
+    # --------------------------------------------------------------------------------------- copies
 
     def _bring_inputs(self) -> None:
-        """Replay the movements before the kernel.
+        """Replay the copies before the kernel.
 
         All moved pieces of an input share one buffer in LB; if it found no room, layers read the
         pieces where they lie.

@@ -1,6 +1,6 @@
 """Trace of a schedule in time: its instructions and the memory that each accesses.
 
-A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
+A cluster's trace is a list of phases: the copies before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
 Within a phase, engines issue and finish their instructions in order, and instructions wait for
 those that their program names. Nothing else orders anything.
@@ -267,7 +267,7 @@ class Phase:
 
     Attributes:
         instance: Whose kernel it is, or whose inputs are moved.
-        program: The kernel's; None for movements.
+        program: The kernel's; None for copies.
         accesses: Rows with the columns of :class:`Access`.
         barrier: Nothing after it begins before it has ended.
     """

@@ -26,7 +26,7 @@ class KernelInterval:
         cluster: The cluster that runs it.
         instance: Whose kernel it is.
         begin: Begin of the copies before it.
-        launch: End of the movements; the launch begins.
+        launch: End of the copies; the launch begins.
         body: Its first instruction may begin, at rate: the ramp counts as before it.
         end: After the barrier.
         ramp: Seconds of the ramp.

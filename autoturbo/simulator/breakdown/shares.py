@@ -1,7 +1,7 @@
 """Attribution of a schedule's latency to the resources that limit it.
 
 Kernels run one after another on a cluster, so the latency is the sum of theirs, each with the
-movements before it, its launch and its barrier. Where clusters hand over to each other it is the
+copies before it, its launch and its barrier. Where clusters hand over to each other it is the
 sum over the critical path through the clusters, and what lies off the path adds nothing. Shares of
 a part always add up to its time, and the parts' times to the latency.
 """
@@ -77,7 +77,7 @@ class KernelShare:
     Attributes:
         instance: Whose it is.
         cluster: The cluster that runs it.
-        seconds: With the movements before it, its launch and its barrier.
+        seconds: With the copies before it, its launch and its barrier.
         shares: Shares of that time by limit.
         slack: Seconds that it takes beyond its busiest engine or memory: what hiding everything
             else behind that one would gain.
@@ -99,7 +99,7 @@ class LayerShare:
     Attributes:
         layer: Index in the context's layers.
         subgraph: The sub-graph that it belongs to.
-        seconds: That it adds to the latency, launches and movements of its kernels apart.
+        seconds: That it adds to the latency, launches and copies of its kernels apart.
         shares: Shares of that time by limit.
         slack: Seconds by which all its work in any kernel could be later; 0 on the critical path.
     """
@@ -223,7 +223,7 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
 
 
 def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | None) -> Floats:
-    """Return the shares of the movements before kernels, as :func:`movement_times` counts them.
+    """Return the shares of the copies before kernels, as :func:`movement_times` counts them.
 
     Where a pass is run whole, copies that came early leave only what passes them on.
     """
