@@ -150,6 +150,7 @@ def _weights(k: _Layers) -> None:
     """Add weight tiles from DDR and to the cores."""
     count = k.roles.weight_tiles()
     work = k.work / np.maximum(count, 1)
+    # With a GB a slot there is free once its tile is passed on: no work follows.
     k.issue(Role.FETCH_WEIGHTS, count, work * k.alone, k.slots)
     k.issue(Role.PASS_WEIGHTS, count, work, k.slots)
 
@@ -159,6 +160,7 @@ def _inputs(k: _Layers) -> None:
     tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
     count = tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
     anew = count * np.where(tiles[Tiling.KEPT] == IN_LB, 1, tiles[Tiling.COLUMNS])
+    # From DDR again only where inputs stay nowhere; from GB to the cores unless they are in LB.
     fetched, work = np.where(tiles[Tiling.KEPT] == 0, anew, count), k.work / anew
     k.issue(Role.FETCH_INPUT, fetched, work * k.alone, k.slots)
     k.issue(Role.PASS_INPUT, anew, work, k.slots)
@@ -198,6 +200,7 @@ def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: TilingRules[Ints]
     k.terms |= {Estimate.BUSY_DMA_IN + engine: [busy] for engine, busy in enumerate(k.busy)}
     out = np.zeros((ESTIMATES, count))
     for column, terms in k.terms.items():
+        # Layer by layer, all terms of one before the next, which is the simulator's order of sums.
         kernel, values = np.repeat(owner, len(terms)), np.column_stack(terms).ravel()
         out[column] = np.bincount(kernel, values, count)
     memory = memory_seconds(

@@ -52,6 +52,8 @@ def gap_parts(schedule: Schedule, measured: Measurement) -> dict[str, float]:
     ends["traffic"] = bound.seconds
     left, parts = measured.latency, dict[str, float]()
     for cause, seconds in ends.items():
+        # Without an obstacle a schedule may take longer, as engines then meet elsewhere: the part
+        # is 0.
         reached = max(min(left, seconds), bound.seconds)
         parts[cause], left = left - reached, reached
     return parts
@@ -67,9 +69,11 @@ def _without_obstacles(schedule: Schedule, measured: Measurement) -> Iterator[tu
     chip, bound = schedule.context.chip, measured.bound
     busy = dict.fromkeys(ENGINES, 0.0) | dict(measured.busy)
     ddr_s = busy["dma_in"] + busy["dma_out"]
+    # Changes add up: each cause has what is left once all before it are gone too.
     changes: dict[str, Any] = dict.fromkeys(WAITS, 0)
     yield "waits", timed_again(schedule, changes)
     changes |= _faster(schedule, DDR)
+    # Never below DDR's busy seconds, which are told apart further down, as traffic and efficiency.
     yield "ddr", max(timed_again(schedule, changes), ddr_s)
     changes |= _faster(schedule, ON_CHIP)
     yield "gb", max(timed_again(schedule, changes), ddr_s)

@@ -164,8 +164,10 @@ def add_overlaps(by_engine: Sequence[Ints], begin: Floats, end: Floats, totals: 
         end: Seconds at which it ends.
         totals: Totals by :class:`Quantity`.
     """
+    # The compiled loop ends an engine's list at -1.
     ended = [np.append(of_engine, -1) for of_engine in by_engine]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
+        # Two engines as three, of which two are one: a single compiled function does both.
         totals[position] = _together(ended[first], ended[second], ended[second], begin, end)
     three = ended[TRANSFER], ended[MATRIX_ENGINE], ended[VECTOR_ENGINE]
     totals[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
@@ -187,6 +189,7 @@ def _timed(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, F
         out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
         out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
     )  # fmt: skip
+    # Engines overlap, but the memories that they share serve one after another.
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
     return out, begin, end
 
@@ -268,11 +271,13 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
             if before >= 0:
                 start = max(start, done[before])
         length, latency = duration(engine, amounts[index], rates)
+        # Before its first instruction an engine is not waiting: its work has not come.
         if out[Quantity.ISSUED_DMA_IN + engine] > 0:
             out[Quantity.WAIT_DMA_IN + engine] += start - free[engine]
         out[Quantity.ISSUED_DMA_IN + engine] += 1
         out[Quantity.BUSY_DMA_IN + engine] += length
         begin[index], end[index] = start, start + length
+        # A short latency does not overtake: an engine completes in order.
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
@@ -300,6 +305,7 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
             i += 1
         elif end[b] == least:
             j += 1
+            # Where the third engine is the second again, both go on together.
             k += int(b == c)
         else:
             k += 1

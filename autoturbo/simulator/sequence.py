@@ -82,12 +82,14 @@ def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
     """
     gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
+    # Without GB what comes from DDR goes straight to the cores.
     through = (from_gb + from_ddr) * has_gb
     dma = _seconds(from_ddr, dma_bandwidth(target))
     transfer = _seconds(through, gb.bandwidth) + _seconds(crossing, link.bandwidth)
     latency = (from_ddr > 0) * (target.dma.latency + target.ddr.latency)
     latency = latency + (through > 0) * (gb.latency + link.latency)
     seconds = dma + transfer + (latency + (crossing > 0) * link.latency)
+    # The kernel begins when all cores have what was copied.
     seconds += (seconds > 0) * target.overheads.barrier
     return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * has_gb), axis=1)
 
@@ -112,6 +114,7 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     else:
         latency = _joint_latency(schedule, joint.seconds)
     mean = joint.totals / len(passes)
+    # Clusters launch side by side: the one with most counts.
     launches = max(int(schedule.opens(c).sum()) for c in range(len(passes)))
     return _measurement(schedule, joint, latency, mean, launches)
 
@@ -254,12 +257,14 @@ def _run_passes(
     free = np.zeros(cluster.max() + 1)
     end, read = np.zeros(len(cluster)), np.zeros((COPIES, len(cluster)))
     for loop in range(loops):
+        # When what the pass two before made was read last, which frees the room for this pass.
         seen = read[loop % COPIES]
         for place, instance in enumerate(order):
             own_cluster = cluster[instance]
             start = free[own_cluster]
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
+                # Taken note of once; readers of this pass write it again.
                 seen[instance] = 0.0
             waited = makers[first[instance] : first[instance + 1]]
             for maker in waited:
@@ -329,6 +334,7 @@ def _mean_times(one: _Pass) -> dict[bytes, float]:
     seconds = defaultdict[bytes, list[float]](list)
     for signature, own in zip(one.signatures, one.kernels[:, Quantity.SECONDS], strict=True):
         seconds[signature].append(float(own))
+    # The sum of equal times over their number may differ from them in the last bit.
     return {s: own[0] if len({*own}) == 1 else sum(own) / len(own) for s, own in seconds.items()}
 
 

@@ -146,6 +146,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         np.concatenate([_fetches(one, first, kernels[c], ~one.fetched)
                         for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
+        # What is copied early has had its latency of DDR too.
         moved[:, 0] - moved[:, 1] - rates[Rate.DMA_LATENCY] * (moved[:, 1] > 0), copy,
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
         np.concatenate(opens), np.concatenate([np.append(own[1:], True) for own in opens]),
@@ -168,6 +169,7 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
     """
     own = np.flatnonzero(p.cluster == cluster)
     at = np.flatnonzero((p.cluster == cluster)[_kernel_of(np.arange(len(p.where)), p.first)])
+    # Loads are served in stretches, which are added below: their begin and end span the gaps.
     at = at[~s.is_load[at]]
     stretches = s.stretches[:, : s.served[0]]
     of_loads = stretches[1:, p.cluster[_kernel_of(stretches[0], p.first)] == cluster]
@@ -405,6 +407,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
     """
     total, clusters, kernels = len(p.where), (len(p.queues) - 1) // QUEUES, len(p.cluster)
     is_load, issued = np.zeros((2, total), np.bool_)
+    # What another load has brought counts as issued at 0: nothing waits for it.
     is_load[p.queue] = is_load[p.left_out] = issued[p.left_out] = True
     is_load[p.first[-1] :] = True  # copies
     begin, end, done = np.zeros((3, total))
@@ -413,7 +416,10 @@ def _beginning(p: _Plan, steps: int) -> _State:
     return _State(
         issued, is_load, begin, end, done, free, completed, waits,
         over, bus, busy, p.queues[:-1].copy(), np.full(len(p.queue), -1.0),
+        # Each instruction of a kernel can interrupt a load once, and so can a kernel's copies and
+        # ends.
         np.zeros((3, total + 3 * kernels)), np.zeros(1, np.int64),
+        # A step that has not begun yet is infinitely late: what waits for it is not ready.
         np.full(steps + 1, np.inf), np.zeros((kernels, 4)), np.zeros(3),
     )  # fmt: skip
 
@@ -440,6 +446,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
         s.step[p.step[kernel]] = before
         for at in range(starts[kernel], starts[kernel + 1]):
             began = max(began, s.times[makers[at], 3] + barrier)
+        # A load may hold the bus beyond this moment; that part counts when it is over.
         busy_before = s.busy[cluster] - max(s.bus[cluster] - before, 0.0)
         s.moved[:] = 0.0
         body = _move(p, s, kernel, began)
@@ -508,6 +515,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
     for at in range(low, high):
         left[p.where[at, Column.LAYER]] += not s.is_load[at]
     remaining, layer, work_end = left.sum(), 0, body
+    # Engines issue in list order, so each has one candidate at a time.
     nexts, begun = np.full(len(ENGINES), low), np.zeros(len(ENGINES), np.bool_)
     while remaining > 0:
         at, start = _next(p, s, kernel, body, nexts)
@@ -516,6 +524,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
             queue, ready = _next_load(p, s, cluster)
             # of two that are ready the first in the program goes first
             first = ready == start and ready < np.inf and p.queue[s.head[queue]] < at
+            # A load goes on until the kernel's own transfer is ready, and then gives way at once.
             if ready < start or first:
                 _serve(p, s, queue, np.inf if first else start)
                 continue
@@ -530,6 +539,8 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
         own = p.where[at, Column.LAYER]
         left[own] -= 1
         ends[own] = max(ends[own], s.done[at])
+        # Steps begin in order: a layer that ends early, where layers take turns, waits for those
+        # before.
         while layer + 1 < layers and left[layer] == 0:
             s.step[step + layer + 1] = max(s.step[step + layer], ends[layer])
             layer += 1
@@ -545,6 +556,7 @@ def _next(p: _Plan, s: _State, kernel: int, body: float, nexts: Ints) -> tuple[i
     """
     cluster, low, high = p.cluster[kernel], p.first[kernel], p.first[kernel + 1]
     best, best_start = -1, np.inf
+    # Engines with a single asker first: what begins on them is known, and may free the bus's next.
     for engine in (TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_IN, DMA_OUT):
         at = nexts[engine]
         while at < high and (p.where[at, Column.ENGINE] != engine or s.is_load[at]):

@@ -122,6 +122,7 @@ def kernel_shares(
     path = float(done.max(initial=0.0))
     limits = _limits(program, end - begin, rates)
     moved = _memory(totals, rates)
+    # A shared memory takes longer than the engines wait for each other.
     if seconds > path * (1 + _EQUAL):
         shares = _by_traffic(program, end - begin, moved, seconds, layers)
     else:
@@ -144,6 +145,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
         shared = shared / rates[Rate.GB]
     ends = (engine == DMA_IN) | (engine == DMA_OUT)
     compute = np.where(engine == MATRIX_ENGINE, _AT[Limit.MATRIX], _AT[Limit.VECTOR])
+    # The longer of two times is an instruction's length: what is as long has determined it.
     by_link = (link > 0) & (link >= length * (1 - _EQUAL))
     by_buffer = (local > 0) & (local >= length * (1 - _EQUAL))
     limits: Ints = np.where(
@@ -257,10 +259,13 @@ def _cause(
         at: The instruction that waited.
     """
     earlier = int(before[at])
+    # Equal to the bit: a begin is the largest of the times that it waits for.
     if earlier >= 0 and end[earlier] == begin[at]:
         return earlier, False
     needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0 and done[n] == begin[at]]
     if needed:
+        # Of several that end at once the first in the program, so that the same program has one
+        # path.
         return min(needed), True
     bus = np.flatnonzero((end == begin[at]) & np.isin(where[:, Column.ENGINE], (DMA_IN, DMA_OUT)))
     return (int(bus[-1]), False) if len(bus) else None
@@ -279,6 +284,7 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
     latest = [deadline] * len(where)  # of completion
     next_begin, next_done = [np.inf] * len(ENGINES), [deadline] * len(ENGINES)
     starts = np.zeros(len(where))
+    # Back from the end: an instruction waits only for earlier ones of the program.
     for index, row in reversed(list(enumerate(where.tolist()))):
         engine = row[Column.ENGINE]
         length, latency = duration(engine, amounts[index], rates)

@@ -234,10 +234,12 @@ def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | No
     by[Limit.TRANSFER][:] = crossing / target.transfer.bandwidth
     by[Limit.GB][:] = np.maximum(seconds[:, 2] - by[Limit.TRANSFER], 0.0)
     by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, target.overheads.barrier, 0.0)
+    # What is left over once all others are there.
     by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
     if whole is not None:
         took = np.asarray([run.launch - run.begin for run in whole.kernels])
         by[Limit.DDR][:] += took - shares.sum(axis=1)
+        # Copies that came early took less than their transfer of DDR: what is below 0 was latency.
         by[Limit.LATENCY][:] += np.minimum(by[Limit.DDR], 0.0)
     return np.maximum(shares, 0.0)  # sums in another order differ by less
 
@@ -273,6 +275,7 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
         loop, instance = held
         counts[instance] += 1
         earlier = before[held]
+        # It began later than its cluster was free: another cluster made it wait.
         if begin[held] > (0.0 if earlier is None else end[earlier]):
             waits = [(loop, m) for m in makers[instance]]
             if loop >= COPIES:  # for what is read of the pass whose room it takes
