@@ -81,6 +81,7 @@ def halvings(target: Target, constants: Fitting = FITTING) -> dict[str, tuple[Va
 
 
 def _halved(amount: int, least: int) -> Iterator[int]:
+    # Whole halves only: a chip with twice as much then tries all that this one has.
     while amount % 2 == 0 and amount // 2 >= least:
         amount //= 2
         yield amount
@@ -126,6 +127,7 @@ class _Fit:
     ) -> dict[str, Value]:
         """Return the fastest setting along one knob, from all of it to less."""
         in_vain = 0
+        # From all of it down, so that on a tie the larger amount stays.
         for value in (AUTO, *choices):
             tried = {**values, name: value}
             if self.seconds(tried) < self.seconds(values):
@@ -139,6 +141,8 @@ class _Fit:
     def best(self, whole: dict[str, Value]) -> dict[str, Value]:
         """Return the fastest setting found from the whole chip, and from halves of it."""
         found = self.descend(whole)
+        # Other beginnings: knobs that only help together are not found one by one from the whole
+        # chip.
         halves = [{**whole, name: of[0]} for name, of in self.smaller.items() if of]
         for half in halves if self.thorough else ():
             if self.seconds(half) <= self.constants.near * self.seconds(found):

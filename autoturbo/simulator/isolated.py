@@ -123,6 +123,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         template = laid.templates[instance]
         streams = laid.streams[laid.rows[instance] : laid.rows[instance + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
+        # The output goes to DDR because the boundary is there, not for want of room.
         spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = shares_weights(context, template)
         stages = template.stages
@@ -194,6 +195,7 @@ def isolated_kernels(
     resident = np.asarray(kept, np.int64)
     rates = rates_of(context.target, context.dtype)
     streams = np.concatenate([own.streams for own in layouts])
+    # Both ends of a range: with all of the boundary in DDR, and with none of it.
     near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
     far, close = (
         estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)

@@ -199,6 +199,7 @@ class Drift:
             measure: Returns the logarithm of what it takes; None where that fails.
         """
         taken = measure()
+        # Of two the one nearer to what is expected: a single outlier would look like drift.
         if taken is not None and self._off(taken) > OUTLYING * self.noise:
             taken = min((v for v in (taken, measure()) if v is not None), key=self._off)
         if taken is not None:
@@ -216,6 +217,8 @@ class Drift:
         first = self._at.count(0)
         logarithms = np.asarray(self._logarithms[:first] + self._logarithms[first:][-LATEST:])
         at = np.asarray(self._at[:first] + self._at[first:][-LATEST:], np.float64)
+        # A walk from a common beginning has the covariance of the earlier of two times, and each
+        # measurement its own noise, in units of the noise.
         ones, count = np.ones(len(at)), len(at)
         slower, noise, evidence = [], [], []
         for walk in WALKS:
@@ -227,6 +230,7 @@ class Drift:
             noise.append(math.sqrt(variance))
             sizes = float(np.linalg.slogdet(inverse)[1]) - math.log(precision)
             evidence.append(0.5 * (sizes - (count - 1) * math.log(max(variance, 1e-30))))
+        # Over the largest, or all of them would be 0 in floating point.
         weights = np.exp(np.asarray(evidence) - max(evidence))
         self.slower = float(weights @ slower / weights.sum())
         self.noise = float(weights @ noise / weights.sum())
@@ -263,6 +267,7 @@ class Timed:
         built = within(info.build_limit_s, lambda: self.measurer.build(schedule), "build")
         if isinstance(built, Failure):
             return built
+        # What always takes as long needs no reference.
         if not info.deterministic and (failed := self._follow(built)) is not None:
             return failed
         readings = self._readings(built)
@@ -270,6 +275,7 @@ class Timed:
             return readings
         scale, noise = math.exp(-self._drift.slower), self._drift.noise
         latency_s = _seconds(readings) * scale
+        # What looks best by far is measured again: a search would build on a lucky reading.
         if latency_s < self._least_s * (1 - SUSPICIOUS * noise) and self._count > 1:
             more = self._readings(built)
             if isinstance(more, Failure):
@@ -309,6 +315,7 @@ class Timed:
             given = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
         if isinstance(given, Failure):
             return given
+        # The runs that warm up are among those that the measurer returned.
         readings = [r if isinstance(r, Reading) else Reading(float(r)) for r in given]
         timed = readings[info.warm_up :]
         if not timed or not all(math.isfinite(r.seconds) and r.seconds > 0 for r in timed):
@@ -358,6 +365,7 @@ def _turn(measurer: object, at_once: int | None) -> Iterator[None]:
     if at_once is None:
         yield
         return
+    # By class and user: processes of other runs on this computer take turns too.
     kind = f"{type(measurer).__module__}.{type(measurer).__qualname__}"
     user = os.getuid() if hasattr(os, "getuid") else 0
     name = f"autoturbo-{user}-{hashlib.sha256(kind.encode()).hexdigest()[:16]}"
@@ -425,6 +433,7 @@ def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Val
     if limit_s is None:
         work()
         return results[0]
+    # A daemon, so that a call that never returns does not keep the process.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(limit_s)

@@ -175,6 +175,7 @@ class KernelGrids:
                 np.zeros(len(kernel.stages), np.int64), kernel.rates,
             )  # fmt: skip
             self._tiles[whole, grid, rules] = counts.tobytes()
+        # Rates move with a fit, programs do only where they cut tiles otherwise.
         cut = rules._replace(least_depth=0, ddr_cost=0, link_cost=0)  # these only cut tiles
         key = whole, grid, cut, self._tiles[whole, grid, rules]
         if key not in self._programs:
