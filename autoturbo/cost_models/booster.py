@@ -118,6 +118,7 @@ class Booster:
         if count:
             matrix = xgboost.DMatrix(rows[:, : self.trees.num_features()], nthread=1)
             ends = self.trees.predict(matrix, pred_leaf=True).astype(np.int64).reshape(count, trees)
+        # Each tree has columns of its own; the root of their number makes rows of length 1.
         columns = ends + self._first_nodes[:-1]
         values = np.full(columns.size, trees**-0.5)
         where = (values, columns.ravel(), np.arange(0, columns.size + 1, trees))

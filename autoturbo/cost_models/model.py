@@ -76,6 +76,7 @@ class KernelTrees:
             return
         measured = _recent([e for e in examples if e.times is not None])
         rows, labels, weights, units = _kernels(measured)
+        # The same rows for all units: only labels differ.
         learned = [merged(rows, labels - unit, weights) for unit in units]
         self._trees = [
             Booster.of(
@@ -132,6 +133,7 @@ class CostModel:
             which settings are.
         """
         known, feasible = np.asarray([e.measured for e in examples], np.float64), None
+        # Without a failure there is nothing to tell apart.
         if not known.all():
             rows, seed = np.stack([e.setting for e in examples]), start.seed
             feasible = Booster.of(rows, known, objective="binary:logistic", trees=40, seed=seed)

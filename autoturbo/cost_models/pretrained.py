@@ -172,6 +172,7 @@ def train(
         raise UsageError("the data set has no measured setting")
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
+    # In the mean 1: the regularisation counts weights.
     rows, weights = table.rows[known], weights / weights.mean()
     if start is None:
         booster, trees = Booster.of(rows, labels, weights, trees=TREES, **GROWN), TREES

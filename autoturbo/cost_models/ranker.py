@@ -130,6 +130,7 @@ class Ranker:
         figure = self.figure(outcome)
         if not figure:  # nothing is moved, or it is not known
             return None
+        # Trees begin with estimates of seconds: other figures are brought to that scale once.
         self._unit = self._unit or figure / float((example.launches * example.base).sum())
         return figure / self._unit
 
@@ -239,6 +240,7 @@ class Ranker:
         model = self._current()
         if model.feasible is not None:
             rows = np.stack(self._features.setting_rows(batch))[batch.possible]
+            # Bounded: a model that has seen few failures must not rule anything out.
             scores[batch.possible] -= np.log(np.clip(model.feasibility(rows), 1e-3, 1.0))
         return scores
 
@@ -264,6 +266,7 @@ class Ranker:
 
         Where measurements vary it is trained on all of them: they take long, and every one counts.
         """
+        # A ladder of sizes is enough for exact times, and the same whenever a run was interrupted.
         rung = len(self.examples) if self._varies else _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             trees = None if self.prior is None else self.prior.factors
@@ -285,6 +288,7 @@ def _rung(examples: Sequence[Example]) -> int:
         measured += examples[start].measured
         start += 1
     rung = start
+    # Four at least, or the first rungs would be one example apart.
     while (larger := max(math.ceil(rung * _GROWTH), rung + 4)) <= len(examples):
         rung = larger
     return rung

@@ -157,12 +157,14 @@ class TotalsModel:
             trees: Say how alike kernels are; they may see the first columns of the features alone.
                 If None they are grown on chance, which cuts where kernels differ at all.
         """
+        # The latest: the region that the search is in now.
         recent = totals[-MOST:]
         features = np.concatenate([total.rows for total in recent])
         numbers, index, first = _distinct(features)
         owner = np.repeat(np.arange(len(recent)), [len(total.rows) for total in recent])
         seconds = np.concatenate([total.seconds for total in recent])
         if trees is None:
+            # Sorted, so that trees do not depend on the order of trials.
             ordered = np.unique(features, axis=0)
             trees = Booster.of(ordered, np.random.default_rng(0).normal(size=len(ordered)))
         shape = (len(recent), len(first))
@@ -208,6 +210,7 @@ class TotalsModel:
         own = np.where(seen[:, None], known[position], 0.0)
         cross = shares @ self.fit.prior.between(leaves, known, own)
         variances = self.fit.prior.variances(shares, leaves)
+        # What was measured takes away from the prior variance what it explains.
         variances -= (np.linalg.solve(self.fit.covariance, cross.T).T * cross).sum(axis=1)
         return np.sqrt(np.maximum(variances, 0.0))
 
@@ -248,8 +251,10 @@ class _Known:
             shares, sums = self._shares(factors)
             passed = prior.of(shares.T)
             inner = shares @ passed + np.diag(self.noise**2)
+            # Logarithms of sums, made linear at the present factors.
             wanted = self.logarithms - np.log(sums) + shares @ factors
             solved = np.linalg.solve(inner, wanted)
+            # Factors are the covariance times the weights, so that no inverse of it is needed.
             steps = (shares.T @ solved - weights, passed @ solved - factors)
             before, (weights, factors, loss) = loss, self._along(weights, factors, loss, *steps)
             if before - loss < SMALL:

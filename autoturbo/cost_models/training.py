@@ -100,6 +100,7 @@ class Table:
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
+        # Relative to the pool: models and targets differ by orders of magnitude.
         good = np.where(self.measured, best[self.pool] / self.latency, 0)
         spent = self.launches * np.nan_to_num(self.times)
         total = np.maximum(np.bincount(self.owner, spent, len(self.latency)), 1e-30)
@@ -148,6 +149,7 @@ def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) 
         model = TotalsModel.of(totals, start)
         for total, mine in zip(totals, kernels, strict=True):
             factors = np.exp(model.told(total.rows)[0])
+            # The sum is measured, its parts are guessed: they are scaled to it.
             factors *= total.latency / float((total.seconds * factors).sum())
             times[mine] = base[mine] * factors
     return times
