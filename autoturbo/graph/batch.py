@@ -121,6 +121,7 @@ def sample_dims_from(graph: Graph, batch: int, dims: Mapping[int, int]) -> dict[
             place = mixed.without and _origin(seeded, *mixed.without)
             if not place or place[0] in found:
                 return None
+            # One input more in every round, so this ends.
             found[place[0]] = place[1]
         else:
             return found if all(t in trace.tensors for t in graph.outputs) else None
@@ -182,10 +183,12 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if operator.opaque:
         raise _MixedError(operator, "runs whole, not analysed", _OF_OPAQUE)
     sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
+    # Two axes that count samples would pair every sample with every other.
     if len(sample_axes) != 1:
         raise _MixedError(operator, _COMBINES, _ALIKE)
     axis, unit = sample_axes.pop()
     _require_samples(graph, operator, (axis, unit), trace)
+    # Its map is that of a copy, but what it does depends on the position, which a part counts anew.
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
     trace.axes[index] = (axis, unit)
@@ -204,8 +207,11 @@ def _axis_of(
             digit = _Digit(axis, unit, graph.batch)
             if not digit.counted_by(operator, coefficient):
                 continue
+            # Samples are apart only if they are summed nowhere and no other term reaches into the
+            # next one.
             if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
                 return axis, unit // coefficient
+            # A gather may read this axis whole; another one may still have the samples.
             if operator.kind not in _GATHERS:
                 raise _MixedError(operator, _ACROSS, _ALIKE)
     raise _mixes(graph, operator, position)
@@ -232,6 +238,7 @@ class _Digit:
 
     def alone(self, operator: Operator, access: DimAccess) -> bool:
         """Return whether the axis alone selects the sample; other terms stay below one sample."""
+        # Whole batches do not change which sample it is: what is left has to stay within one.
         low = high = self.less(access.offset)
         for axis, coefficient in access.terms:
             if axis == self.axis:

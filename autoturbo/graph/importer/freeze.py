@@ -314,6 +314,7 @@ def _leading(
     if asked.batch is not None and empty:
         open_ones = dict(own)
     elif asked.batch is not None and own and all(map(_static, own.values())):
+        # The extent that most inputs begin with: a table among them keeps its own.
         baked = Counter(own[name] for name in own if name in known or not known)
         open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
     elif asked.batch is not None and not open_ones and asked.dims and (own or not asked.shapes):
@@ -326,6 +327,7 @@ def _leading(
     batch = asked.batch or (given.pop() if len(given) == 1 else 1)
     for dim in open_ones.values():
         if isinstance(dim, str):
+            # What the user gave the name stays.
             bindings.setdefault(dim, batch)
     return dict.fromkeys(open_ones, batch)
 
@@ -361,6 +363,8 @@ def _expression(name: str) -> ast.expr | None:
 
 def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
     match expression:
+        # A name of a dimension is text of a stranger: only whole numbers and a few operations
+        # count.
         case ast.Constant(value=int(number)) if number < MOST_ELEMENTS:
             return number
         case ast.Name(id=name):
@@ -424,6 +428,7 @@ def _check_complete(
     name = open_inputs[0]
     more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
     symbols = [s for one in declared for s in _symbols(one, declared[one] or [])]
+    # A leading dimension is likely the batch, of which 1 fits any model.
     free = {s: 1 if s.endswith(":0") else _EXAMPLE for s in symbols if s not in known}
     extents = guess(known, free)
     flags = dict.fromkeys(
@@ -517,6 +522,7 @@ def _frozen(
         for name, shape in final.items()
         if shape != made_for[name]
     )
+    # Inputs without samples may have changed too; most changes are the batch.
     old, new = changed.most_common(1)[0][0] if changed else (1, 1)
     return Frozen(
         shapes=final,

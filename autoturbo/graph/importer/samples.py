@@ -125,6 +125,7 @@ def _by_name(declared: Declared) -> dict[str, int]:
     unless B or N stand before it; else B; else N.
     """
     names = {name: _suits(name) for name in _names(declared)}
+    # Whatever else names say: who writes batch means it.
     batches = [name for name, suits in names.items() if suits == _NAMED]
     if batches:
         return _all_places(batches, declared)
@@ -134,8 +135,10 @@ def _by_name(declared: Declared) -> dict[str, int]:
     chosen = [name for name in shared if names[name] == best]
     letters = [name for name in possible if names[name] in (_B, _N)]
     letter = min(letters, key=names.__getitem__, default="")
+    # A name that could be anything decides only if it alone is shared.
     if best == _OPEN and not _telling(chosen, names, declared):
         chosen = []
+    # N counts nodes, words and points as often as samples: it yields to what all inputs share.
     if letter and (not chosen or (names[letter] < best and _leads(letter, chosen, declared))):
         return _all_places([letter], declared)
     return _all_places(chosen, declared) if len(chosen) == 1 else {}
@@ -265,6 +268,7 @@ def _completed(graph: Graph, said: Mapping[int, int]) -> _Verdict:
         return _disagreed(graph, said)
     batch = extents.pop()
     alike = {**_leading(graph, batch), **said}
+    # Inputs that begin with as many by chance stand in the way of following the samples.
     if batch > 1 and trace_batch(graph.sampled(batch, alike)).obstacle:
         alike = sample_dims_from(graph, batch, said) or alike
     return _Verdict(batch, alike)
@@ -295,6 +299,7 @@ def _voted(graph: Graph, asked: int | None) -> _Verdict:
     """Return the verdict where nothing says which dimensions are the samples."""
     first = {t: 0 for t in graph.inputs if graph.tensors[t].shape}
     counts = Counter(_extents(graph, first))
+    # What the user asks for is taken at their word; extents of 1 everywhere are one sample.
     if asked in counts or set(counts) <= {1}:
         batch = asked if asked in counts and asked is not None else 1
         return _noted(graph, _Verdict(batch, _leading(graph, batch)))
@@ -347,6 +352,7 @@ def _kinds(graph: Graph) -> list[int]:
 
 def _joint(graph: Graph, counts: Counter[int]) -> Iterator[dict[int, int]]:
     """Return first dimensions that may be samples: of inputs that begin alike, or of one."""
+    # The most common extent first: proposals that an earlier one contains are not tried again.
     yield from (_leading(graph, count) for count, _ in counts.most_common() if count > 1)
     yield from ({t: 0} for t in _kinds(graph))
 
@@ -386,6 +392,7 @@ def _covers(graph: Graph, dims: Mapping[int, int]) -> bool:
 def _countable(graph: Graph, tensor: int) -> tuple[int, ...]:
     """Return the extents that may count samples: the last one of real values has features."""
     shape, words = graph.tensors[tensor].shape, graph.tensors[tensor].dtype in _WORDS
+    # Real values have features last; words may have time first and samples last.
     return shape if words else shape[:-1]
 
 
@@ -455,6 +462,7 @@ def _shared_extent(graph: Graph, counts: Counter[int], first: Mapping[int, int])
         dims = {t: shape.index(batch) for t, shape in shapes.items()}
         return _Verdict(batch, {**_leading(graph, batch), **dims})
     (batch, most), *others = counts.most_common()
+    # A tie says nothing.
     if others and others[0][1] == most:
         return _disagreed(graph, first)
     return _Verdict(batch, _leading(graph, batch))
