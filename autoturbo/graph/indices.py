@@ -57,6 +57,7 @@ def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None
     """Return the shortest period along a dimension, and the step by which each index then grows."""
     moved = np.moveaxis(indices, dim, 0)
     extent = moved.shape[0]
+    # The shortest period makes the longest digit; whole periods alone are digits.
     for period in (p for p in range(1, extent // 2 + 1) if extent % p == 0):
         step = moved[period].reshape(-1, moved.shape[-1])[0]
         step = step - moved[0].reshape(-1, moved.shape[-1])[0]
@@ -98,6 +99,7 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
         numbers = np.arange(indexed.batch).reshape(-1, *(1,) * (counted.ndim - dim - 2))
         if (counted != numbers).any() or (apart != np.take(apart, [0], dim + 1)).any():
             continue
+        # Larger ones are written as a repetition, not element by element.
         if indices.size // indexed.batch * batch > MOST_GROWN:
             return None
         return _written(np.take(apart, [0] * batch, dim + 1), dim, indexed, batch), inner

@@ -95,6 +95,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
     def push(number: int) -> None:
         if not missing[number]:
             freed = sum(sizes[need] for need in needs[number] if readers[need] == {number})
+            # What becomes live less what dies; of equals the smaller number.
             heappush(ready, (sizes[number] - freed, number))
 
     for number in range(len(needs)):
@@ -107,6 +108,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
         order[number] = None
         for need in needs[number]:
             readers[need].remove(number)
+        # Whoever now reads something alone frees it: it is pushed again with a better rank.
         last_readers = (readers[need] for need in needs[number] if len(readers[need]) == 1)
         for reader in readers[number]:
             missing[reader].remove(number)

@@ -84,6 +84,7 @@ def _next(
         _FixedError: They may not be padded.
     """
     tensor, dim = here
+    # What the model is given and returns has the extents that its users expect.
     if tensor in graph.read or tensor in graph.returned:
         raise _FixedError
     around = [graph.producer[tensor], *graph.consumers[tensor]]
@@ -122,6 +123,7 @@ def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
 
 def _sole(operator: Operator, access: DimAccess) -> int | None:
     """Return the axis of an access that is exactly one axis; None for any other access."""
+    # Axes of one step do not move: an access with one other axis is still one to one.
     moving = [term for term in access.terms if operator.axes[term[0]].extent > 1]
     if access.whole or access.offset or len(moving) != 1 or moving[0][1] != 1:
         return None

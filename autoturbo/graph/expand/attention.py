@@ -102,6 +102,7 @@ def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
     """Write the scores ``[batch, heads, rows, length]``, scaled and capped as the node says."""
     element = w.element()
     factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
+    # Before the product, so that its sums stay small in half precision.
     query = w.op("Mul", query, w.number(factor, element))
     result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
     result = _ungrouped(w, result, sizes)
@@ -129,6 +130,7 @@ def _softmax(w: Writer, name: str, sink: str) -> str:
     """Write the softmax along the last dimension, with an optional sink logit."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
+    # Over the largest, the sink included: no power overflows.
     largest = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
     powers = w.op("Exp", w.op("Sub", name, largest))
     share = w.op("Exp", w.op("Sub", sink, largest))
@@ -533,6 +535,7 @@ def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
     if cache.rows == 1:
         return new
     row = w.op("Sub", column, cache.first)
+    # Rows beyond the new ones are never chosen, but an index has to be valid.
     row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
     row_indices = w.reshape(row, 0, cache.extent, 1)
     moved = w.transpose(new, 0, 2, 1, 3)

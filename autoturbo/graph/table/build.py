@@ -248,6 +248,7 @@ class Domain:
             engine=engine,
             pattern=pattern,
             parameterised=parameterised,
+            # Sorted: hashes of graphs must not depend on the order in the file.
             attributes=tuple(sorted([*_value_attributes(node), *((k, str(v)) for k, v in extra)])),
         )
 
