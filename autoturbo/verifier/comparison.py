@@ -112,6 +112,7 @@ _QUANTISING = frozenset(
 def arithmetic_of(model: ModelProto, longest_sum: int = 1) -> Arithmetic:
     """Return the arithmetic of a model, by the types of its inputs, weights and conversions."""
     used = set(_elements(model))
+    # Coarsest first: it rounds most.
     element = next((e for e in _BOUNDS if e in used), TensorProto.FLOAT)
     quantised = any(node.op_type in _QUANTISING for node in model.graph.node)
     return Arithmetic(element, quantised, longest_sum)
@@ -187,6 +188,7 @@ class Scale:
         """Return the scale of a tensor; values that are not finite count as zero."""
         if values.dtype.kind not in "fiu" or not values.size:
             return Scale(0.0, 0.0)
+        # In double precision, so that the judge does not round.
         known = np.where(np.isfinite(values), values, 0).astype(np.float64)
         centre = float(known.mean()) if known.size >= _FEW else 0.0
         return Scale(centre, float(np.abs(known - centre).mean()))
@@ -257,6 +259,7 @@ def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> 
     numbers = wanted.dtype.kind in "iu"
     errors = np.abs(wanted.astype(np.float64) - found) if numbers else differing.astype(np.float64)
     share, largest = float(differing.mean()), float(errors.max())
+    # Compared by their share: where two candidates are nearly equal either index is right.
     return Comparison(name, share, allowed, largest, _position(differing), _constant_remark(wanted))
 
 
@@ -299,6 +302,7 @@ def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) 
         scale: Of the whole tensor of the reference.
     """
     bounds = tolerances(wanted, arithmetic, scale)
+    # Only if few differ: flips are rare, a wrong row is not.
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
         return np.maximum(bounds, _FLIP * _variation(wanted, scale))
     return bounds
@@ -308,6 +312,7 @@ def tolerances(wanted: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
     """Return the largest difference by rounding of each element, as float64."""
     bounds, count = _BOUNDS[arithmetic.element], arithmetic.longest_sum
     noise = bounds.noise * _variation(wanted, scale)
+    # The bound is two units in the last place; one addition rounds by half of one.
     unit = min(bounds.rounding / 4, _UNIT)
     rounding = max(bounds.rounding, count * unit) if count > _LONG_SUM else bounds.rounding
     return np.asarray(scale.factor * (noise + rounding * np.abs(wanted)))

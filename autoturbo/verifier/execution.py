@@ -197,6 +197,7 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
         names = [(graph.tensors[t].name, types[t], shapes[t]) for t in leaving(graph, part)]
         body = without_unread_constants(builder.nodes, constants, [name for name, *_ in names])
         return model_of(nodes, body, inputs, [tensor_info(*one) for one in names])
+    # Names in the file may differ from those in the graph, where these would not be unique.
     for name, value in nodes.outputs:
         if name != value.name:
             builder.node("Identity", [value.name], [name])
@@ -359,6 +360,7 @@ class ModelRuns:
         known = [name for name in names.values() if name in self._known]
         own = [value.name for value in self._reference.graph.output]
         values = self._values(self._reference, "reference", [*known, *own])
+        # Tensors that the importer made are not in the original, only in the plain model.
         rest = [name for name in names.values() if name not in values]
         if set(rest) - set(self.setup.feeds):
             values |= self._values(plain_model(self.nodes), "plain", rest)

@@ -114,6 +114,7 @@ def check_numbers(
     if random is not None:
         reason = f"not comparable: {random.kind} {random.name!r} gives other values each time"
         return Numbers(schedule.model.batch, whole, seed, None, skipped=reason)
+    # Passes have the same decisions: one shows what all do.
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
     samples = max(turn.start + turn.samples for turn in passes)
     all_of_it = samples == schedule.model.batch
@@ -235,6 +236,7 @@ class _FaultLocator:
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
+            # Four bytes an element, of both models.
             size += 8 * sum(volume(region) for region in self._made(call).values())
             chunk.append(call)
             if size > CHUNK_BYTES:

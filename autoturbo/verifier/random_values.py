@@ -87,6 +87,7 @@ def index_ranges(
         name: range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
+    # Lengths last: they are exact, tables are only bounds.
     return _full_masks(model) | ranges | trace.lengths
 
 
@@ -210,6 +211,8 @@ class _IndexTrace:
             case "Gather" | "GatherElements" | "ScatterElements" if dims:
                 yield node.input[1], dims[_axis(node)]
             case "GatherND" | "ScatterND" if dims:
+                # Every component within the shortest dimension: which one it counts along is not
+                # looked up.
                 yield node.input[1], min(dims)
             case "OneHot":
                 depth = self._known.get(node.input[1], np.ones(1, np.int64))
@@ -341,6 +344,7 @@ def _random_array(
 def _random_integers(stream: np.random.Generator, limits: range, shape: tuple[int, ...]) -> Array:
     values = stream.integers(limits.start, limits.stop, shape)
     if limits == _FLAGS and shape and shape[-1] > 0:
+        # Zero first: in a row of one element the flag is set.
         values[..., -1] = 0
         values[..., 0] = 1
     return values
@@ -431,6 +435,7 @@ class _SourceChooser:
         if any((r.kind, r.position) in _ZERO_POINTS for r in read):
             return ValueSource(self._quantised(name))
         if tensor.data_type in _FLOATS:
+            # Small constants that are no parameters (an epsilon, a mask) keep their meaning.
             anew = not is_stored(tensor) or _all_parameters(read)
             return ValueSource(self._fills[name]) if anew else None
         return None if is_stored(tensor) else ValueSource(self._integers(name))

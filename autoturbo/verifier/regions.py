@@ -57,6 +57,7 @@ def part_needs(
     """
     regions = {t: r for t, r in outputs.items() if volume(r)}
     boxes: dict[int, tuple[Interval, ...]] = {}
+    # Back from the outputs, so that a tensor's readers have all said what they need.
     for index in reversed([op for x in layers for op in context.layers[x].operators]):
         operator = context.graph.operators[index]
         wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
@@ -195,6 +196,7 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
     for index in sorted(set(runs) - set(range(graph.count))):
         message = f"the order names instance {index}, of which there is none"
         yield _finding(schedule, "foreign instance", message)
+    # Reversed, so that of one that runs twice the first run counts.
     position = {index: at for at, index in reversed(list(enumerate(schedule.order)))}
     pairs = zip(graph.links.reader.tolist(), graph.links.maker.tolist(), strict=True)
     for reader, maker in dict.fromkeys(pairs):
@@ -255,6 +257,7 @@ def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator
         message = f"{instance_name(schedule, index)} makes elements of {name} that it has not"
         yield _finding(schedule, "outside", message, index)
     kept, names = boxes[solid], own[solid]
+    # Boxes that leave the tensor would show as gaps in it too.
     if outside.any() or not extents.all():
         return
     bounds = [_bounds(kept[:, dim], extents[dim]) for dim in range(len(extents))]
@@ -297,6 +300,7 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
     """Return, per cell of the grid of all bounds, how many boxes hold it."""
     counts = np.zeros([len(b) - 1 for b in bounds], np.int64)
     ends = [np.searchsorted(b, boxes[:, dim]).tolist() for dim, b in enumerate(bounds)]
+    # A scalar has one cell, which every box holds.
     for cells in zip(*ends, strict=True) if bounds else [()] * len(boxes):
         counts[tuple(slice(*cell) for cell in cells)] += 1
     return counts

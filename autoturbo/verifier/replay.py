@@ -108,6 +108,7 @@ def replay_of(schedule: Schedule) -> Replay:
     walk = _Walk(schedule, tuple(map(_Cluster, schedule.timelines)))
     for index in schedule.order:
         cluster = walk.clusters[schedule.cluster[index] if schedule.cluster else 0]
+        # The cluster's own order, not the common one: where they differ, the region check says so.
         if len(cluster.uses) < len(cluster.timeline.order):
             kernel = _Kernel(walk, cluster, int(cluster.timeline.order[len(cluster.uses)]))
             cluster.uses.append((kernel.before, kernel.during))
@@ -205,6 +206,7 @@ class _Cluster:
         own, number = timeline.buffers, np.arange(len(timeline.buffers.scope))
         scope, low = own.scope, np.where(own.scope == Scope.DDR, number, own.address)
         size = np.where(scope == Scope.LB, own.core_bytes, own.cluster_bytes)
+        # Nothing shares bytes in DDR: each buffer is a byte of its own, at its number.
         high = low + np.where(scope == Scope.DDR, 1, size)
         self.spans = list(zip(scope.tolist(), low.tolist(), high.tolist(), strict=True))
         self.holds: dict[int, Content] = {}
@@ -324,6 +326,7 @@ class _Kernel:
         """Replay the copies before the kernel, then its layers."""
         timeline = self.cluster.timeline
         self._bring_inputs()
+        # A step for the copies, whether or not there are any, as in the timeline.
         self.cluster.clock += 1
         self._weights()
         declared = timeline.streams[timeline.rows[self.number] : timeline.rows[self.number + 1]]
@@ -432,6 +435,7 @@ class _Kernel:
         if maker is None:
             self.report("handed over", f"reads {self.describe(content)} before it is made")
             return
+        # Its copy for other clusters, where the maker keeps it on the chip as well.
         buffer = maker.shared.get(content, maker.where[content])
         name = buffer_name(self.schedule, maker.timeline, buffer)
         if maker.holds.get(buffer) != content:
@@ -473,6 +477,7 @@ class _Kernel:
             self.use(_Use.HOLD, buffer)
             self._same_weights(buffer, first)
         else:
+            # The buffer of kept weights is owned by the instance that brings them.
             for buffer in cluster.buffers.get((WEIGHTS, -1, self.index), [])[:1]:
                 cluster.kept[subgraph] = (self.index, buffer)
                 self._keep(buffer)
@@ -518,6 +523,7 @@ class _Kernel:
                 self.streams[IN_DDR] += self.bytes_of(tensor)
             else:
                 self._read_pieces(tensor)
+        # What another core still reads of a tensor must not be written over.
         dying = [t for t in inner if self.last[t] == position and not self.crossing[t]]
         for tensor in layer.outputs:
             self._write(tensor, dying if layer.in_place else [])
@@ -593,6 +599,7 @@ class _Kernel:
         if buffers:
             self._check_birth(buffers[0])
             return buffers[0]
+        # Without a buffer of its own it has that of an input that dies, the first such.
         source = (self.index, dying.pop(0)) if dying else (-1, -1)
         buffer = self.cluster.where.get(source, -1)
         if buffer < 0:

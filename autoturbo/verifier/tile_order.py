@@ -129,6 +129,7 @@ class TileWaits:
         if made not in tensors or output not in self.regions or made not in self.regions:
             return False
         last, begun = self._ends(maker), self._begins(reader)
+        # Every core: the schedule looks at one, and says that it speaks for all.
         for core in range(int(np.prod(self.template.bindings[reader]))):
             one, other = self._lines(reader, output, core), self._lines(maker, made, core)
             if one is None or other is None:
@@ -139,6 +140,8 @@ class TileWaits:
                     needs = found.regions.get(made)
                     if needs is None:
                         continue
+                    # What other cores have is exchanged: tiles of this core do not show when it is
+                    # there.
                     if not within(needs, other.own):
                         return False
                     wanted = last[other.touching(needs)].max(axis=0, initial=-1)

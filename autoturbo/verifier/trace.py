@@ -118,6 +118,7 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
     products, columns, depths, rows, outside, keeps = row.tolist()
     weights = columns * depths
     tile = np.arange(products * weights * rows)
+    # Products are outermost: nothing stays from one to the next.
     base, inner = tile // (weights * rows) * (weights * rows), tile % (weights * rows)
     weight, line = (inner % weights, inner // weights) if outside else (inner // rows, inner % rows)
     depth = weight % depths
@@ -213,6 +214,7 @@ def _ring_events(
     brought = np.isin(read, written)
     filled = written if held is None else held[written]
     known, first = np.unique(filled, return_index=True)
+    # Ranks by first write: slots are taken in that order.
     turn = first.argsort().argsort()  # of each unit, as they are filled
     for instructions, pieces, writes in (
         (writers, written, 1), (readers[brought], read[brought], 0),
