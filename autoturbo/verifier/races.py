@@ -143,8 +143,7 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
         ring_events = events[events[:, Event.RING] == ring]
         writes = ring_events[:, Event.WRITES] == 1
         writers, readers = ring_events[writes], ring_events[~writes]
-        # First that readers follow their writers: slots that are written too early would show
-        # twice.
+        # One clash a ring: a reader before its writer says more than a slot taken too early.
         pair = _unordered(readers, Event.PIECE, writers, Event.PIECE, 0, program, clocks)
         if pair is None:
             slots = int(program.slots[ring])

@@ -233,13 +233,15 @@ class _Kernel:
     """One kernel being replayed.
 
     Attributes:
-        made, last: the positions of the layers that make a tensor, and read it last.
+        made: Per tensor, the position of the layer that makes it.
+        last: Per tensor, the position of the layer that reads it last.
         held: Bindings of the tensors that it makes; all outputs of a layer have the same one.
-        position: Of the layer at hand; -1 before the first.
+        position: Position of the layer at hand; -1 before the first.
         moved: The buffer of each piece that is brought in before it runs.
         streams: Bytes that the current layer moves, as its buffers imply.
         crossing: Of each tensor that the layer at hand reads, bytes that a core gets from others.
-        before, during: accesses of the copies, and of the kernel.
+        before: Accesses of the copies before the kernel.
+        during: Accesses of the kernel itself.
     """
 
     def __init__(self, walk: _Walk, cluster: _Cluster, index: int) -> None:
