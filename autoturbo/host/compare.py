@@ -69,6 +69,8 @@ class Stopwatch:
         """
         runner = self.runner(plan)
         length = self._lengths.get(plan, 0.0)
+        # The first run behind another plan pays for cold caches: of a short batch it is not
+        # counted.
         if length < _LONG_S:
             length = timed(runner)
         taken = statistics.median(timed(runner) for _ in range(_repeats(length)))
@@ -203,6 +205,7 @@ class HostComparison:
         if noise is None or TUNED not in self.seconds:
             return self.baseline
         gain = self.gain(self.baseline)
+        # By more than the control gains over itself: as much may be the machine's.
         shown = gain.demonstrated and gain.ratio > noise.high
         return TUNED if shown else self.baseline
 
@@ -254,6 +257,7 @@ def compare_plans(
         if stopwatch.clock() + round_s > deadline and turn >= FEWEST_RANKS:
             break
         told(turn, rounds)
+        # There and back, so that a machine that grows slower or faster favours nobody.
         for name in entrants if turn % 2 == 0 else reversed(entrants):
             if stopwatch.clock() >= deadline and turn < FEWEST_RANKS:
                 return None

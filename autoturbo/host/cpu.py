@@ -70,6 +70,7 @@ class Cpu:
         """
         pairs: dict[tuple[int, int], None] = {}
         for total in (self.cores, self.hardware_threads):
+            # The divisor nearest below the root: as many workers as threads of each, about.
             middle = max(w for w in range(1, math.isqrt(total) + 1) if total % w == 0)
             for workers in (1, middle, total):
                 pairs[workers, total // workers] = None

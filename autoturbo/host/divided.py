@@ -184,6 +184,7 @@ class DividedModel:
                 and abs(work[at] - number * total / MOST_PARTS) < total / (2 * MOST_PARTS)
             ]  # fmt: skip
             if near:
+                # Where least is handed on; of equal places the first.
                 cuts.append(min(near, key=lambda at: (handed[at], at)))
         return tuple(map(range, cuts, [*cuts[1:], len(operators)]))
 
@@ -216,6 +217,7 @@ class DividedModel:
                 for t in made.outputs
                 if last.get(t, -1) >= at
             ]
+            # Calls are bound to rows of one array: samples have to lie one after another.
             if all(self._is_row(t) for t in handed):
                 yield at, sum(self.placements[t].sample_bytes for t in handed)
 

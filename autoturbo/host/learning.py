@@ -82,6 +82,7 @@ class PartTimes:
         if not all(choice.joined):  # without a cut there is no order
             row[start + len(choice.joined) + ORDERS.index(choice.order)] = 1
         reach = self.covariance @ row
+        # A Kalman step: a batch is a sum of what is believed, and noise.
         gain = reach / (row @ reach + (ASSUMED_NOISE * self.total) ** 2)
         self.mean = self.mean + gain * (seconds - row @ self.mean)
         self.covariance = self.covariance - np.outer(gain, reach)
@@ -95,6 +96,7 @@ class PartTimes:
         values = self.mean
         if rng is not None:
             spread = _TEMPER * self.covariance
+            # By eigenvalues: updates leave the covariance short of positive definite by rounding.
             values = rng.multivariate_normal(self.mean, spread, method="eigh")
         table, start = [], 0
         for known in self.choices:
@@ -124,6 +126,7 @@ def cheapest(
     """
     found = {samples: (seconds, [samples], list[bool]()) for samples, seconds in table[0].items()}
     for row, join in zip(table[1:], joins, strict=True):
+        # A dynamic programme: cut, from whatever is best so far, or joined with the same samples.
         least = min(found.values(), key=lambda one: one[0])
         after = {}
         for samples, seconds in row.items():

@@ -82,6 +82,7 @@ class SessionCache:
         Raises:
             UnrunnableError: ONNX Runtime does not run the model.
         """
+        # A session of one thread has no pool of threads, so workers may share it, and its weights.
         shared = plan.threads == 1
         alone = len(plan.subgraphs) == 1
         key = _Key(
@@ -99,6 +100,7 @@ class SessionCache:
         model = self.model.model_of(range(key.first, key.stop), key.samples)
         options = _options(key.threads)
         options.add_session_config_entry(_BESIDE, str(self.model.path.absolute().parent))
+        # Threads that spin after their work would keep other sessions of the plan from the cores.
         if not key.alone:
             options.add_session_config_entry(_STOP_SPINNING, "1")
         return session_of(model, options, self.model.path)
@@ -184,6 +186,7 @@ class Runner:
         memory = {place.name: np.zeros(place.shape, place.dtype) for place in whole}
         self.inputs = {name: memory[place.name] for name, place in inputs.items()}
         self.outputs = {name: memory[place.name] for name, place in outputs.items()}
+        # In runs that follow each other, so that a worker stays in its own part of the memory.
         passes = np.array_split(np.arange(batch // self.plan.pass_samples), self.plan.workers)
         self._work = [
             self._bound(worker, passes[worker].tolist(), memory)
@@ -244,6 +247,7 @@ class Runner:
             if self._pool is None:
                 _made(self._work[0])
             else:
+                # Gone through for the errors.
                 for _ in self._pool.map(_made, self._work):
                     pass
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's classes share no other base

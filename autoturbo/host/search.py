@@ -225,6 +225,7 @@ class HostSearch:
     def _measured(self, plan: HostPlan) -> float:
         best = min(self._known.values(), default=math.inf)
         taken = [self.stopwatch.seconds(plan)]
+        # What is far behind is not measured again: its figure decides nothing.
         while len(taken) < _REPEATS and min(taken) < HOPELESS * best and not self._is_late():
             taken.append(self.stopwatch.seconds(plan))
         return self.ledger.enter(plan, taken)
@@ -253,6 +254,7 @@ class HostSearch:
         """
         found = {}
         for samples in self.sizes:
+            # Sizes ascend: from here on some workers would have nothing.
             if samples * layout[0] > self.batch or self._is_late():
                 break
             self.told("timing parts", len(self.ledger.trials), self.fastest())
@@ -269,6 +271,7 @@ class HostSearch:
             taken = [timed(runner), timed(runner)]
             while len(taken) < _PART_REPEATS and sum(taken) < _PART_S:
                 taken.append(timed(runner))
+        # The first run prepares buffers and is no part of the figure.
         seconds = statistics.median(taken[1:])
         self.ledger.enter_part(plan, seconds)
         return seconds
@@ -325,8 +328,10 @@ class HostSearch:
         self._recorded(models)
         stale = 0
         while models and stale < _DRAWS and not self._is_over():
+            # The first trial is what is expected to be best; later ones draw from what is believed.
             drawn = [(model, *model.best(rng if self.history else None)) for model in models]
             model, choice, _ = min(drawn, key=lambda one: one[2])
+            # Draws of plans that are known count until one is new: beliefs may have settled.
             plan, stale = HostPlan.of(self.parts, choice, self.batch, *model.layout), stale + 1
             if plan in self._known:
                 continue
