@@ -361,12 +361,16 @@ class _Fitter:
             for ends in ([s.low for s in scales], [s.high for s in scales])
         )
         span = high - low
+        # Inside the bounds, as the solver asks of where it begins.
         begin = np.clip(begin, low + 1e-3 * span, high - 1e-3 * span)
         self.errors(self.at(scales, begin), settled=False)  # which grids are worth trying
 
         def residuals(inner: Floats) -> Floats:
             errors = self.errors(self.at(scales, inner), settled=True)
+            # Pseudo-Huber: squares near zero, absolute values far out, so that outliers do not
+            # decide.
             root = np.sqrt(2 * (np.sqrt(1 + (errors / _LOSS) ** 2) - 1)) * _LOSS
+            # A weak pull to the figures of the file, for directions that no row says anything of.
             held = _HELD * _LOSS * (inner - home)
             return np.concatenate((np.copysign(root, errors), held))
 
@@ -382,6 +386,7 @@ class _Fitter:
         columns = []
         for index, scale in enumerate(scales):
             step = np.zeros(len(at))
+            # Away from the upper bound, beyond which a figure does not move.
             step[index] = 0.01 if at[index] + 0.01 < scale.inner(scale.high) else -0.01
             moved = self.errors(self.at(scales, at + step), settled=True)
             columns.append((moved - base) / step[index])
@@ -397,6 +402,7 @@ class _Fitter:
         kept = {scale.parameter for scale in scales}
         still = [Untouched(p.name, "no row depends on it") for p in parameters if p not in kept]
         moving, scales, solution = scales, [], self.solve([], np.zeros(0))
+        # Published figures join later: else they would share errors of those that nobody publishes.
         for tier in range(_TIERS):
             more = [scale for scale in moving if scale.parameter.tier == tier]
             if more:
@@ -406,6 +412,7 @@ class _Fitter:
         for _ in range(self.starts - 1 if scales else 0):
             drawn = [self.random.uniform(s.inner(s.low), s.inner(s.high)) for s in scales]
             home = np.asarray([s.inner(s.start) for s in scales])
+            # Half way to a random point: whole steps lead where no chip is.
             other = self.solve(scales, (home + np.asarray(drawn)) / 2)
             solution = min(solution, other, key=lambda one: one.cost)
         scales, solution = self.identified(scales, still, solution)
@@ -446,6 +453,7 @@ class _Fitter:
                 ]
                 if not vague:
                     break
+                # One at a time: without it the others may be known.
                 worst = max(vague)[-1]
                 reason = _why(scales[worst], alone[worst])
                 still.append(Untouched(scales[worst].parameter.name, reason))
@@ -474,10 +482,12 @@ def _intervals(
     if alone:
         normal = np.diag(np.diag(normal))
     values, vectors = np.linalg.eigh(normal)
+    # Bounded from below: what no row moves has a very wide interval, not an infinite one.
     inverse = vectors / np.maximum(values, 1e-9) @ vectors.T
     wide = student((1 - CONFIDENCE) / 2, max(rows - len(scales), 1)) * solution.spread
     found = []
     for index, (scale, inner) in enumerate(zip(scales, solution.at.tolist(), strict=True)):
+        # As far as an exponential reaches in floating point.
         half = min(wide * math.sqrt(max(inverse[index, index], 0.0)), 50.0)
         if scale.unit:
             ends = [scale.unit * math.expm1(inner + sign * half) for sign in (-1, 1)]

@@ -149,6 +149,7 @@ def versions_here() -> dict[str, str]:
 def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
     """Record a new run under the first id that is free."""
     while True:
+        # The same content gives the same id; runs after the first get a number behind it.
         info = dataclasses.replace(draft, id=store.next_run_id(base))
         try:
             store.add_run(info)

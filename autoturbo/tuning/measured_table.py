@@ -144,6 +144,8 @@ class ProductCase:
         timed = self._kernels.seconds(machine, self._grids if settled else None)
         best = min(seconds for seconds, _ in timed)
         if not settled:
+            # While a fit moves figures a little, the fastest grid is among those that are near it
+            # now.
             self._grids = tuple(grid for seconds, grid in timed if seconds <= _NEAR * best)
         return best + target.overheads.around(best)
 
@@ -264,6 +266,7 @@ class _Reader:
     def scheduled(self, row: Mapping[str, str], line: int, seconds: float) -> ScheduleCase:
         """Return a row of a schedule, whose files are named relative to the table."""
         model = Path(row["model"])
+        # Beside the table first, so that a folder can be moved whole.
         near = self.path.parent / model
         where = near if near.exists() else model
         try:

@@ -470,11 +470,15 @@ def carry_out(runs: Sequence[Run], executor: Executor) -> list[TuneResult | Auto
             if campaign.interrupted or not apart:
                 executor.close()  # after Ctrl-C it begins nothing
             if campaign.interrupted and apart:
+                # Checks measure once more, with code of others, which the old workers no longer
+                # begin.
                 executor = held.enter_context(closing(make_executor(apart=True)))
                 for run in runs:
                     run.use(executor)
             ended: list[TuneResult | AutoTurboError] = []
             for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
+                # Equal shares of what is left: one run that takes less leaves more to those behind
+                # it.
                 share = max(run.deadline - time.monotonic(), 0.0) / (len(runs) - index)
                 run.end_by(time.monotonic() + share)
                 ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
@@ -490,6 +494,7 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Sear
     """Return the baselines and the loops of runs; baselines may use a part of the time."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
+        # Each has its share of the part that baselines may take.
         run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))
         baselines.append(run.baselines())
         run.probe_checks()
@@ -608,6 +613,7 @@ def hand_out(
     try:
         best = selection.best(run.objectives)
         front = selection.front(run.objectives)
+        # The database keeps the fastest schedule, whatever this run was for.
         fastest = selection.best(find_objectives("latency"), best)
         if trials and isinstance(trials[0].outcome, Measurement):
             selection.passes(trials[0])  # gains are stated over it

@@ -487,6 +487,7 @@ def resume_all(
         executor = held.enter_context(closing(pool_of([run.config for run in carried], execution)))
         with resumable(store, [run.info.id for run in carried], execution), held:
             for run in carried:
+                # All are held before any is begun: another process may work on one of them.
                 held.enter_context(store.holding(run.info.id))
                 store.take_unsaved(run.folder.unsaved_file)
             for run in carried:
