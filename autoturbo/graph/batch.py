@@ -327,7 +327,7 @@ def _require_samples(
 
 
 def _place_of(access: AccessMap, axis: int, unit: int) -> tuple[int, int] | None:
-    """Return the dimension that an axis addresses, and the weight of its samples there."""
+    """Return the dimension that an axis addresses, and the elements between two samples there."""
     steps = [dict(read.terms).get(axis, 0) for read in access.dims]
     return next(((dim, unit * step) for dim, step in enumerate(steps) if step > 0), None)
 
@@ -346,7 +346,7 @@ def _joins(operator: Operator, axis: int) -> bool:
 def _dim_of(
     graph: Graph, operator: Operator, place: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return the output dimension that an axis indexes, and the weight of its samples there."""
+    """Return the output dimension that an axis indexes, and the elements between samples there."""
     axis, unit = label
     shape = graph.tensors[operator.outputs[place]].shape
     for dim, dim_access in enumerate(operator.output_maps[place].dims):

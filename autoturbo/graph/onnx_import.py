@@ -163,7 +163,7 @@ def samples_by_name(graph: Graph) -> dict[str, int]:
 def _fixed(
     source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
 ) -> tuple[str, str, str] | None:
-    """Return where and why the file cannot be rewritten for one sample; None if it can.
+    """Return the operator by which a file is fixed to its batch, and why; None if there is none.
 
     The scheduler divides the samples among clusters and passes, and the file's nodes are rewritten
     for each share.
@@ -341,7 +341,7 @@ class _Trials:
         return examples(self._relations(known), known, free) or {**free, **known}
 
     def explained(self, error: ModelError, known: Mapping[str, int]) -> ModelError:
-        """Return what is wrong with the extents given, or the error if they go together."""
+        """Return an error that mends the given extents, or the error itself if they go together."""
         told = error.hint is not None and "--" in error.hint
         if not known or told or self._fit(known):
             return error

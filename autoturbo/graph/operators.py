@@ -178,7 +178,7 @@ class Operator:
         parameterised: Has learned parameters (convolution, matrix product by a weight,
             normalisation with scale), so that a layer holds at most one.
         attributes: Other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
-        opaque: Why it has no access maps (never split, runs alone), or None.
+        opaque: Why it runs whole, not analysed: without access maps, never split; or None.
         counted: Its work is known; where it is not, figures of the graph are incomplete.
         integer: Its arithmetic where the target computes in int8, at that type's rates; None: it is
             computed in the run's type.
@@ -431,7 +431,7 @@ class Graph:
 
     @functools.cached_property
     def opaque(self) -> tuple[Operator, ...]:
-        """Return the operators that have no row in the operator table."""
+        """Return the operators that run whole, not analysed: without a row in the table."""
         return tuple(operator for operator in self.operators if operator.opaque)
 
     @functools.cached_property

@@ -47,7 +47,7 @@ def in_topological_order(
 
 
 def back_from(ends: Iterable[int], needs: Sequence[Iterable[int]]) -> list[int]:
-    """Return what some ends need, depth first: all for the first need of the first end, and so on.
+    """Return the numbers that some ends need, in topological order: depth first, first needs first.
 
     Args:
         ends: In the order in which they are reached.

@@ -48,7 +48,7 @@ def stored_as(step: Step) -> Stored | None:
 
 
 def view_of(step: Step, position: int) -> View | None:
-    """Return what a node makes of a stored constant; None if it computes new elements.
+    """Return a node's output as a view of a stored constant; None if it computes new elements.
 
     Args:
         step: A node that depends on no input of the model.

@@ -130,7 +130,7 @@ def states_apart(step: Step) -> Iterator[tuple[int, int, int]]:
 
 
 def _attention(shapes: Sequence[Shape | None], opset: int) -> Iterator[tuple[int, int]]:
-    """Return what ONNX's Attention wants of samples, keys, values, a past and a mask."""
+    """Return pairs of extents of queries, keys, values, past and mask that have to be equal."""
     query, key, value, mask, past_key, past_value = (*shapes, *[None] * 6)[:6]
     if query is None or key is None or value is None:
         return

@@ -246,7 +246,7 @@ def _placed(declared: Declared, dims: Mapping[str, int]) -> dict[tuple[str, int]
 
 
 def _other(name: str, extent: int, declared: Declared) -> str:
-    """Return what may be given in place of a name that no dimension has."""
+    """Return a hint on the flags to give in place of a name that no dimension has."""
     open_ones = [
         f"--dim {shlex.quote(f'{value}:{axis}={extent}')}"
         for value, dims in declared.items()
@@ -341,7 +341,7 @@ def _wanted(
 
 
 def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
-    """Return the extent of a dimension: its own, or that bound to its name or names."""
+    """Return the extent of a dimension: as the file has it, or as bound to its name or names."""
     if not isinstance(dim, str):
         return dim if _static(dim) else None
     if dim in bindings:
@@ -391,7 +391,7 @@ def _names(dim: Dim) -> list[str]:
 
 
 def symbols_of(inputs: Sequence[ValueInfoProto]) -> dict[str, list[str]]:
-    """Return what determines the open extents of each input: names, places where there is none."""
+    """Return the symbols of each input's open extents: names, or places where there is no name."""
     declared = {value.name: _declared(value) for value in inputs}
     return {name: list(_symbols(name, dims or [])) for name, dims in declared.items()}
 

@@ -360,7 +360,7 @@ class Propagation:
         return trips if trips == limit else None
 
     def _trip(self, step: Step, scope: Scope) -> Inside:
-        """Return what a loop does that stays whole: its first trip, as often as it goes."""
+        """Return the body of a loop that stays whole: its first trip, as often as it runs."""
         first = first_trip(step, self.source)
         if isinstance(first, str):
             return Inside(0, first)
@@ -373,7 +373,7 @@ class Propagation:
         return replace(found, times=trips.count, why=why) if found.times else found
 
     def _branches(self, step: Step, scope: Scope) -> tuple[Inside, ...]:
-        """Return what the branches of an If do whose condition depends on data."""
+        """Return the branches of an If whose condition depends on data."""
         found = [
             (item.name, self._aside(item.g, scope.new_child()))
             for item in step.node.attribute
@@ -415,7 +415,7 @@ class Propagation:
         return outputs
 
     def _converted(self, node: NodeProto, inputs: Sequence[Value | None]) -> Value | None:
-        """Return what an earlier node made that quantises, or makes real, the same alike.
+        """Return the output of an earlier node that converts the same value in the same way.
 
         Quantisers give every reader a pair of its own, which would part the readers.
         """
@@ -609,7 +609,7 @@ def _without_elements(value: Value | None) -> Value | None:
 
 
 def _made(outputs: Sequence[Value | None]) -> list[Value | None]:
-    """Return what a node makes: nobody reads its empty output, which is a constant for others."""
+    """Return a node's outputs with empty ones unread: for other nodes these are constants."""
     if all(value is None or value.constant for value in outputs):
         return list(outputs)
     return [Value(v.name, v.type) if v and v.constant else v for v in outputs]
@@ -664,7 +664,7 @@ def _known(array: np.ndarray) -> Value:
 
 
 def _conversion(node: NodeProto, inputs: Sequence[Value | None]) -> tuple[object, ...]:
-    """Return what a conversion's result follows from; of other nodes, their kind alone."""
+    """Return a key of a conversion: kind, attributes, operands; of other nodes the kind alone."""
     kind = kind_of(node)
     if kind not in QUANTISE | DEQUANTISE:
         return (kind,)

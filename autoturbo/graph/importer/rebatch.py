@@ -421,7 +421,7 @@ def _counted(node: NodeProto, data: Value, indices: Value) -> range:
 
 
 def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
-    """Return which numbers of which inputs are positions along a dimension."""
+    """Return the entries of inputs that are positions along a dimension, by input."""
     if node.op_type == "Split":
         return {1: slice(None)} if integer_of(node, "axis") % rank == axis else {}
     numbers = [None if value is None else value.data for value in inputs]

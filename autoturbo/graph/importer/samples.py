@@ -415,7 +415,7 @@ def _passing(graph: Graph, proposals: Iterable[dict[int, int]]) -> list[dict[int
 
 
 def _weight(graph: Graph, dims: Mapping[int, int]) -> tuple[int, int]:
-    """Return how much speaks for dimensions: the rank of an input that they lead, their number."""
+    """Return a rank of proposed dimensions: most dimensions of an input they lead, their number."""
     return max((len(graph.tensors[t].shape) for t, dim in dims.items() if not dim), default=0), len(
         dims
     )

@@ -12,7 +12,7 @@ from autoturbo.graph.operators import NO_WORK, Engine, Pattern, Work
 
 
 class NoRowError(Exception):
-    """The node has no description (the message says why): it becomes opaque."""
+    """The node has no description (the message says why): it runs whole, not analysed."""
 
 
 @dataclass(frozen=True, slots=True)
