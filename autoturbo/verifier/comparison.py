@@ -288,7 +288,7 @@ def _compare_numbers(
 
 
 def _equal(wanted: Array, found: Array) -> Array:
-    """Return where values are equal; not-a-number equals itself."""
+    """Return a mask of equal values; not-a-number equals itself."""
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
 

@@ -234,7 +234,7 @@ class _Cluster:
 
 
 def _fetching(program: Instructions, role: Role) -> Flags:
-    """Return which instructions fetch weights, or inputs."""
+    """Return a mask of the instructions that fetch weights, or inputs."""
     return np.asarray(program.where[:, Column.ROLE] == role)
 
 

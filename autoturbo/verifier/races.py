@@ -73,7 +73,7 @@ _LOAD = -1
 
 
 def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
-    """Return what kernels read of loads that run over them, by instance, as :class:`Access`."""
+    """Return the reads of loads that run over kernels, by instance, as :class:`Access`."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
     layer = loads.step - 1 - timeline.first_steps[loads.kernel]
     role = np.where(loads.inputs > 0, 1 << Role.PASS_INPUT, 1 << Role.PASS_WEIGHTS)

@@ -282,7 +282,7 @@ def _place(corner: Ints) -> str:
 
 
 def _bounds(intervals: Ints, extent: int) -> Ints:
-    """Return where boxes begin and end along a dimension, the tensor's ends included."""
+    """Return the begins and ends of boxes along a dimension, the tensor's ends included."""
     return np.unique(np.concatenate((intervals.ravel(), (0, extent))))
 
 
