@@ -78,7 +78,7 @@ class Stopwatch:
         return taken
 
     def runner(self, plan: HostPlan) -> Runner:
-        """Return what runs a plan, its inputs filled.
+        """Return the runner of a plan, its inputs filled.
 
         Raises:
             UnrunnableError: ONNX Runtime does not run the model.
@@ -164,7 +164,7 @@ class HostComparison:
         return statistics.median(self.seconds[chosen]) * over
 
     def gain(self, base: str, name: str = TUNED) -> Gain:
-        """Return how many times as fast a plan is as another."""
+        """Return the ratio of two plans' speeds with its interval."""
         return Gain.of(self.seconds[base], self.seconds[name])
 
     def gains(self, chosen: str) -> dict[str, Gain]:
@@ -174,7 +174,7 @@ class HostComparison:
 
     @property
     def noise(self) -> Gain | None:
-        """Return how many times as fast the whole batch is as itself; None without rounds."""
+        """Return the ratio of the whole batch's speed to itself, as noise; None without rounds."""
         return self.gain(WHOLE, CONTROL) if self.made else None
 
     @property
@@ -196,7 +196,7 @@ class HostComparison:
 
     @property
     def winner(self) -> str:
-        """Return what is handed out.
+        """Return the name of the plan that is handed out.
 
         That is the tuned plan if it is demonstrably faster than the faster one of the baselines,
         by more than the whole batch seems to be faster than itself; else that baseline.

@@ -102,7 +102,7 @@ def _folder() -> Path:
 
 
 def _facts() -> dict[str, Any]:
-    """Return what the system says of the processor, and what runs on it."""
+    """Return the system's facts on the processor, and the version of ONNX Runtime."""
     from autoturbo.host.runner import runtime_version
 
     usable = sorted(_usable())

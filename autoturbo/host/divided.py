@@ -99,12 +99,12 @@ class DividedModel:
 
     @functools.cached_property
     def proto(self) -> onnx.ModelProto:
-        """Return what stands in its file, without what stands beside it."""
+        """Return the model in its file, without the data files beside it."""
         return onnx.load(self.path, load_external_data=False)
 
     @functools.cached_property
     def trace(self) -> BatchTrace:
-        """Return where samples are."""
+        """Return the dimensions and axes that count samples."""
         return trace_batch(self.graph)
 
     @functools.cached_property
@@ -128,11 +128,11 @@ class DividedModel:
         return text
 
     def inputs_of(self, part: range) -> list[Placement]:
-        """Return what a part takes."""
+        """Return the memory of the tensors that a part takes."""
         return [self.placements[tensor] for tensor in entering(self.graph, part)]
 
     def outputs_of(self, part: range) -> list[Placement]:
-        """Return what a part gives."""
+        """Return the memory of the tensors that a part gives."""
         return [self.placements[tensor] for tensor in leaving(self.graph, part)]
 
     @functools.cached_property

@@ -206,7 +206,7 @@ def check_fits(schedule: HostSchedule, graph: Graph, place: str | Path) -> None:
 
 
 def load_runner(schedule: str | Path, model: str | Path | None = None) -> Runner:
-    """Return what runs batches of a model as a schedule of this computer says.
+    """Return a runner of batches of a model by a schedule for this computer.
 
     Args:
         schedule: The file that ``autoturbo tune MODEL --target host`` has written.

@@ -55,7 +55,7 @@ class PartTimes:
 
     @staticmethod
     def of(layout: tuple[int, int], table: Sequence[dict[int, float]]) -> PartTimes:
-        """Return what is believed before any batch is measured.
+        """Return the beliefs before any batch is measured.
 
         Args:
             layout: The workers, and the threads of each.

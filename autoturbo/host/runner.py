@@ -277,7 +277,7 @@ class Runner:
 
 
 def reference_outputs(model: DividedModel, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the model's file computes of a batch, its nodes run as they are written.
+    """Return the outputs of the model's file for a batch, its nodes run as they are written.
 
     Raises:
         UnrunnableError: ONNX Runtime does not run the model.

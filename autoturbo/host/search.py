@@ -233,7 +233,7 @@ class HostSearch:
     # ------------------------------------------------------------------------------------ parts
 
     def _models(self) -> list[PartTimes]:
-        """Return what is known of parts, timed by themselves, with the best loops' layouts."""
+        """Return beliefs of parts, timed by themselves, for the layouts of the best loops."""
         best = dict.fromkeys(self.layouts, math.inf)
         for plan in self._loops() or self._wholes():
             layout = plan.workers, plan.threads

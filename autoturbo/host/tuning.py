@@ -120,7 +120,7 @@ def find_plan(
 def bench_host(
     schedule: HostSchedule, model: DividedModel, on_progress: Callable[[Progress], None]
 ) -> HostComparison:
-    """Return how a schedule compares with its baselines, measured once more.
+    """Return the comparison of a schedule with its baselines, measured once more.
 
     Args:
         schedule: The schedule.
