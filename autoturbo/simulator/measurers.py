@@ -96,7 +96,7 @@ class Reading:
     energy_j: float | None = None
 
     def lacks(self, reports: Sequence[str]) -> str:
-        """Return the first of what is reported that it does not hold; empty if there is none."""
+        """Return the first reported figure that the reading lacks; empty if there is none."""
         held = {
             "latency": True,
             "kernels": bool(self.kernels),
@@ -155,7 +155,7 @@ class TimedMeasurer(Protocol[Built]):
     info: MeasurerInfo
 
     def build(self, schedule: Schedule) -> Built:
-        """Return what is run; an exception becomes a failure of the class ``"build"``."""
+        """Return an object to run; an exception becomes a failure of the class ``"build"``."""
         ...
 
     def run(self, built: Built, repeats: int) -> Sequence[float | Reading]:
@@ -164,7 +164,7 @@ class TimedMeasurer(Protocol[Built]):
 
 
 def info_of(measurer: object) -> MeasurerInfo | None:
-    """Return what a measurer says of itself; None for the simulator and for version 1."""
+    """Return a measurer's information; None for the simulator and for version 1."""
     info = getattr(measurer, "info", None)
     return info if isinstance(info, MeasurerInfo) else None
 
@@ -255,7 +255,7 @@ class Timed:
 
     @property
     def info(self) -> MeasurerInfo:
-        """Return what the measurer says of itself."""
+        """Return the measurer's information."""
         return self.measurer.info
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
@@ -308,7 +308,7 @@ class Timed:
         return None if isinstance(again, Failure) else math.log(_seconds(again))
 
     def _readings(self, built: Any) -> list[Reading] | Failure:
-        """Return what the timed runs gave, or why that is nothing."""
+        """Return the readings of the timed runs, or why there are none."""
         info = self.info
         runs = info.warm_up + info.repeats
         with _turn(self.measurer, info.at_once):
@@ -412,7 +412,7 @@ Value = TypeVar("Value")
 
 
 def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Value | Failure:
-    """Return what a call returns, or the failure that it raises or takes too long.
+    """Return the result of a call, or the failure that it raises or takes too long.
 
     A call that takes too long goes on in a thread of its own: ``--timeout`` ends its process.
 
@@ -442,7 +442,7 @@ def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Val
 
 
 def as_measurer(built: Any) -> Measurer:
-    """Return what gives outcomes: a measurer of version 1 itself, one of version 2 as timed."""
+    """Return a measurer that gives outcomes: version 1 as it is, version 2 as timed."""
     timed = info_of(built) is not None and callable(getattr(built, "run", None))
     return Timed(built) if timed else built
 
@@ -483,7 +483,7 @@ def is_cheap(name: str) -> bool:
 
 
 def declared(name: str) -> MeasurerInfo | None:
-    """Return what a measurer's class says of itself, before it is used.
+    """Return the information of a measurer's class, before it is used.
 
     It is asked in a process of its own: code of others is never imported beside a search.
 
@@ -504,7 +504,7 @@ def declared(name: str) -> MeasurerInfo | None:
 
 @functools.cache  # a process takes two seconds, and a run asks ten times
 def _declared(name: str, path: tuple[str, ...]) -> MeasurerInfo | None:
-    """Return what a measurer's class says of itself where Python finds modules at ``path``."""
+    """Return the information of a measurer's class where Python finds modules at ``path``."""
     told = f"sys.path[:] = {list(path)!r}; from {__name__} import tell; tell({name!r})"
     command = [sys.executable, "-c", f"import sys; {told}"]
     try:
@@ -524,7 +524,7 @@ def tell(name: str) -> None:
 
 
 def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
-    """Return a measurer's outcome of one schedule; any error becomes a failure."""
+    """Return a measurer's outcome for one schedule; any error becomes a failure."""
 
     def ask() -> object:
         answers = measurer.measure([schedule])

@@ -95,7 +95,7 @@ def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
-    """Return the seconds of transfers; a rate may be 0 where there are no bytes."""
+    """Return the seconds of transfers; 0 without bytes, where the rate may be 0 too."""
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 

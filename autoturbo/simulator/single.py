@@ -186,7 +186,7 @@ class KernelGrids:
 
 
 def _whole_figures(target: Target) -> tuple[object, ...]:
-    """Return the figures of a target that programs depend on by themselves: those not of rates."""
+    """Return the whole numbers and words of a target, which programs depend on by themselves."""
     owners = (target, *(getattr(target, name) for name in (*ENGINES, *PARTS)))
     return tuple(
         value

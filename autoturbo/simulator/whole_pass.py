@@ -231,7 +231,7 @@ def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> 
 
 
 def _sums(amounts: Floats, rates: Floats) -> Floats:
-    """Return what fetches take and move, by :class:`Quantity`."""
+    """Return the seconds and bytes of fetches, by :class:`Quantity`."""
     found, stored = np.zeros(QUANTITIES), rates[Rate.STORED]
     found[Quantity.BUSY_DMA_IN] = durations(DMA_IN, amounts, rates)[0].sum()
     found[Quantity.ISSUED_DMA_IN] = len(amounts)
