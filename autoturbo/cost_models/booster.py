@@ -126,7 +126,7 @@ class Booster:
 
     @functools.cached_property
     def _first_nodes(self) -> Ints:
-        """Return where the nodes of each tree begin among those of all, and how many there are."""
+        """Return the first node of each tree among those of all trees, and their number."""
         document = json.loads(bytes(self.trees.save_raw("json")))
         grown = document["learner"]["gradient_booster"]["model"]["trees"]
         nodes = [int(tree["tree_param"]["num_nodes"]) for tree in grown]

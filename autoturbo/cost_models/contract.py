@@ -117,7 +117,7 @@ MakeModel = Callable[[ModelStart], KernelModel]
 
 
 def plugged(name: str | None) -> MakeModel | None:
-    """Return how the cost model of a name is made; None where that is ours.
+    """Return the factory of a plug-in's cost model by its name; None for a built-in one.
 
     Args:
         name: Of a plug-in; of ours, or a folder of one trained beforehand; None for the package's.
@@ -160,7 +160,7 @@ class _Plugged:
         self._guarded("fit", examples)
 
     def predict(self, kernels: Kernels) -> tuple[Floats, Floats]:
-        """Return what the plug-in says of kernels.
+        """Return the plug-in's predictions for kernels, checked.
 
         Raises:
             PluginError: It fails, or that is no answer.

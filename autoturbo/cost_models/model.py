@@ -143,7 +143,7 @@ class CostModel:
 
     @property
     def sums(self) -> TotalsModel | None:
-        """Return what knows deviations of sums of kernels; None where only kernels' are known."""
+        """Return the model of sums with their deviations; None where kernels were measured."""
         sums: TotalsModel | None = getattr(self.times, "sums", None)
         return sums
 
@@ -169,7 +169,7 @@ def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats, Floats]
 
 
 def _units(rows: Rows, base: Floats) -> Floats:
-    """Return what trees predict times over, logarithms over the base, ``(units, kernels)``.
+    """Return the units that trees predict times in, logarithms over the base, ``(units, kernels)``.
 
     The base itself is the first.
     """

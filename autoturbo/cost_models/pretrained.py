@@ -201,7 +201,7 @@ def folder_of(name: str) -> Path:
 
 
 def content_of(name: str) -> str:
-    """Return what tells a model from another, wherever its folder is: a hash of its trees.
+    """Return a hash of a model's trees, which names it wherever its folder is.
 
     A plug-in's is told by its name and version.
 

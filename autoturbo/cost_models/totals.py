@@ -150,7 +150,7 @@ class TotalsModel:
 
     @staticmethod
     def of(totals: Sequence[Total], trees: Booster | None = None) -> TotalsModel:
-        """Return what candidates teach; standard deviations are the most likely of a few.
+        """Return factors fitted to candidates; standard deviations are the most likely of a few.
 
         Args:
             totals: The candidates.
@@ -215,7 +215,7 @@ class TotalsModel:
         return np.sqrt(np.maximum(variances, 0.0))
 
     def _positions(self, rows: Rows) -> tuple[Ints, Flags]:
-        """Return where kernels are among those launched, 0 for the others, and which were."""
+        """Return positions of kernels among those launched, 0 for others, and a mask."""
         found = [self.numbers.get(key, -1) for key in row_bytes(rows).tolist()]
         position = np.asarray(found, np.int64)
         return np.maximum(position, 0), position >= 0
@@ -276,7 +276,7 @@ class _Known:
         return weights, factors, loss
 
     def _loss(self, weights: Floats, factors: Floats) -> float:
-        """Return what the most likely factors minimise: errors over noise, and unlikely factors."""
+        """Return the loss of factors: squared errors over noise, and their own unlikeliness."""
         error = (self.logarithms - np.log(self._shares(factors)[1])) / self.noise
         return float(error @ error + weights @ factors)
 

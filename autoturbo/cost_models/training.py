@@ -118,7 +118,7 @@ class Table:
 
 
 def _parents(data: Measurements) -> Ints:
-    """Return the candidate that each is a neighbour of; -1 for those that are drawn at random."""
+    """Return the candidate that each one is a neighbour of; -1 for candidates drawn at random."""
     number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
     found: Ints = np.where(parent >= 0, np.arange(len(number)) - number + parent, -1)
     return found
