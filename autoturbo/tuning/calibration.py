@@ -292,7 +292,7 @@ class _Scale:
         return min(max(found, self.low), self.high)
 
     def fitted(self, value: float, interval: Interval) -> Fitted:
-        """Return a value that was found, as it is told."""
+        """Return a fitted value with its interval, as a table shows it."""
         near = 1e-2 * (self.inner(self.high) - self.inner(self.low))
         inner = self.inner(max(value, self.low))
         at_bound = inner < self.inner(self.low) + near or inner > self.inner(self.high) - near

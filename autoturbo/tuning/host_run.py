@@ -144,7 +144,7 @@ class HostResult(Viewed):
 
     @property
     def answer(self) -> HostAnswer:
-        """Return what is told of the plans that were compared."""
+        """Return the lines on the plans that were compared."""
         return HostAnswer.of_schedule(self.best.schedule)
 
     @property
@@ -187,7 +187,7 @@ class HostResult(Viewed):
         return f"<HostResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
 
     def view(self) -> View:
-        """Return what was compared, and where the files are."""
+        """Return the view of the compared plans, and the places of the files."""
         return host_view(self.answer, {"run": self.run, "schedule": str(self.schedule_file)})
 
 
@@ -404,7 +404,7 @@ class _HostRun:
         return time.monotonic() > self.budget.deadline
 
     def _notes(self, comparison: HostComparison) -> Iterator[str]:
-        """Return what could not be done, and why."""
+        """Return notes on steps that could not be done, and why."""
         if self.model.obstacle:
             yield f"samples do not run apart: {self.model.obstacle}"
         if self.path != self.file:

@@ -116,7 +116,7 @@ SESSION = "session"
 
 
 def session_of(measurer: str) -> dict[str, str]:
-    """Return what tells a run from others of the same content; nothing where all are the same.
+    """Return the setting that tells a run from others of its content; none where all are the same.
 
     Where the same schedule does not always take as long, they find other things.
 

@@ -46,7 +46,7 @@ class RegimeErrors:
         return RegimeErrors(limit, below, above, len(found[True]))
 
     def line(self, rows: int) -> str:
-        """Return both in words, given the number of all rows."""
+        """Return both errors in words, given the number of all rows."""
         us = f"{self.limit * 1e6:g} us"
         parts = (
             ("below", self.below, self.rows_below),

@@ -109,7 +109,7 @@ class TuneResult(Viewed):
         return self.mirror.study
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Return what to compare: bases, why one has no figure, and the best."""
+        """Return the entries to compare: bases, why one has no figure, and the best."""
         return compared(self.info, self.info.handed_out)
 
     def failures(self) -> Counter[str]:

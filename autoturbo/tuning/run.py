@@ -169,7 +169,7 @@ class Run:
 
     @functools.cached_property
     def pins(self) -> Pins:
-        """Return what people have fixed."""
+        """Return the pins of the run's user."""
         return pins_of_run(self.info.settings, self.graph)
 
     def reference(self, heuristic: Knobs) -> bool:
@@ -255,7 +255,7 @@ class Run:
         )
 
     def _program(self) -> Callable[[Knobs], str | None] | None:
-        """Return what tells a candidate's programs without measuring; None where nothing does."""
+        """Return a function that digests a candidate's programs; None where there is none."""
         return getattr(self.tuning_evaluator, "program", None)
 
     def _ended_before(self) -> tuple[int, int]:
@@ -320,7 +320,7 @@ class Run:
         return tuple(map(ranker.by, figures))
 
     def simulate(self, kept: BestSchedule | TrialRecord, _: RunInfo | None) -> str:
-        """Return what simulating a best schedule that is kept already again contradicts."""
+        """Return how simulating a kept best schedule again contradicts it; empty if not."""
         if not isinstance(kept, BestSchedule):
             return ""
         again = guarded(self.tuning_evaluator, kept.knobs)
@@ -629,7 +629,7 @@ def hand_out(
 def _handed(
     run: Run, trials: Sequence[Trial], best: Best, baselines: Mapping[str, Measurement]
 ) -> HandedOut:
-    """Return what is recorded of what a run hands out."""
+    """Return the record of the schedule that a run hands out."""
     info, first = run.store.run(run.info.id), trials[0].outcome
     base = best.reference or (first if isinstance(first, Measurement) else None)
     return HandedOut(
