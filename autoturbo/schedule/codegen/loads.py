@@ -107,7 +107,7 @@ class Loads(NamedTuple):
 
     @property
     def fetched(self) -> Flags:
-        """Return which are fetched."""
+        """Return a mask of the loads that are fetched."""
         return np.asarray(self.kept < 0)
 
 
@@ -357,7 +357,7 @@ class _Held(NamedTuple):
 
     @staticmethod
     def of(beside: Ints, steps: int, loads: int) -> _Held:
-        """Return what lies in GB before any load is kept.
+        """Return the contents of GB before any load is kept.
 
         Args:
             beside: Birth, death, first byte and one past the last of each.
@@ -379,7 +379,7 @@ class _Held(NamedTuple):
 def _place(
     wanted: Ints, held: _Held, room: int, passed: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return where loads lie and when, the last five columns of :class:`Loads` but their bytes.
+    """Return when and where loads live, the last five columns of :class:`Loads` but their bytes.
 
     Loads go round in what tensors leave: each takes the next bytes behind the load before it, which
     of all bytes are those whose load is passed first. It is born so early that it still waits for

@@ -33,7 +33,7 @@ the vector work of that one."""
 
 @borrowing
 def space(tiles: Ints, layer: int) -> int:
-    """Return what the tiles of a layer divide: 0 for products, or rows without one, 1 for rows."""
+    """Return what a layer's tiles divide: 0 for products, or rows without one, 1 for rows."""
     return 0 if tiles[layer, Tiling.PRODUCTS] > 1 else 1
 
 

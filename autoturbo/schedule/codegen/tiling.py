@@ -396,7 +396,7 @@ _SERIAL = TilingRules._fields.index("serial")
 
 
 def room_of(rules: InstructionRules, resident: int) -> Room:
-    """Return what the cost of a kernel's tiles depends on.
+    """Return the room and the rules that the cost of a kernel's tiles depends on.
 
     Args:
         rules: Rules of the kernel.

@@ -67,7 +67,7 @@ def knob(decision: Knob) -> Any:
 
 
 def _orders(*words: str) -> tuple[str, ...]:
-    """Return the orders of some words but for the given one, each with hyphens between."""
+    """Return the orders of some words, joined by hyphens, without the given one."""
     return tuple("-".join(order) for order in itertools.permutations(words))[1:]
 
 

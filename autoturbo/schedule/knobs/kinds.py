@@ -178,7 +178,7 @@ class Knob(abc.ABC):
         """Return the values that it takes besides ``"auto"``, for people."""
 
     def missing(self, value: Value, target: Target) -> Need | None:
-        """Return what a value needs and a target has not; None where nothing is missing."""
+        """Return the need of a value that a target does not meet; None where nothing is missing."""
         if value == AUTO or not self.needs:
             return None
         return next((n for v, n in self.needs if v == value and not n.met(target)), None)
@@ -518,7 +518,7 @@ class FetchAhead(WeightShare):
     __slots__ = ()
 
     def missing(self, value: Value, target: Target) -> Need | None:
-        """Return what the target has to say that it can; None for 0, or where it says so."""
+        """Return the need of fetching ahead; None for 0, or where the target meets it."""
         needs = value not in (AUTO, 0)
         return LOADS_OVER_KERNELS if needs and not LOADS_OVER_KERNELS.met(target) else None
 

@@ -134,7 +134,7 @@ class Pins:
         return tuple(value for value in kept if value != AUTO)
 
     def words(self) -> list[str]:
-        """Return what is pinned, as the command line has it."""
+        """Return the pinned values in the spelling of the command line."""
         fixed = [f"{name}={value}" for name, value in self.fixed.items()]
         allowed = [f"{n}={','.join(map(str, values))}" for n, values in self.allowed.items()]
         return [*fixed, *(f"{text} allowed" for text in allowed)]

@@ -303,7 +303,7 @@ class _Reads(NamedTuple):
 
 
 def _reads(graph: InstanceGraph, order: Ints) -> _Reads:
-    """Return what instances out of an order read of those in it."""
+    """Return the tensors that instances out of an order read of those in it."""
     if len(order) == graph.count:
         return _Reads(set(), set())
     links, ours, subgraph = graph.links, np.zeros(graph.count, np.bool_), graph.subgraph.tolist()

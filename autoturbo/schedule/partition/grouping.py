@@ -167,7 +167,7 @@ class Groupings(NamedTuple):
 
     Attributes:
         alone: A sub-graph of each layer.
-        opaque: The layers with an opaque operator, a bit for each.
+        opaque: The layers with an operator that runs whole, not analysed; a bit for each.
         enlarging: The layers that up-sample.
         known: Sub-graphs by rules.
         runs: The questions that each of the latest runs asked of its rules, and its sub-graphs.

@@ -45,7 +45,7 @@ class TileReads(NamedTuple):
     needs: Ints
 
     def without(self, spilled: Flags) -> TileReads:
-        """Return them where some layers read what the kernel has moved out of LB: all of it.
+        """Return the reads with all of a tensor read by layers whose input has left LB.
 
         Args:
             spilled: Which layers do, ``(layers,)``.
@@ -92,7 +92,7 @@ def tile_reads(
     bindings: Sequence[Binding],
     exchanged: Sequence[Sequence[int]],
 ) -> TileReads:
-    """Return what tiles of a part's kernel read of its other layers.
+    """Return how far each layer of a part's kernel has to be for tiles of the layers that read it.
 
     Args:
         context: The model on the target.
@@ -183,7 +183,7 @@ def _spaces(
 def _own_region(
     context: SchedulingContext, tensor: int, shape: Regions, binding: Binding
 ) -> Ints | None:
-    """Return what the core that is looked at has of a tensor, ``(2, rank)``; None if nothing."""
+    """Return a tensor's region on a core with a full part, ``(2, rank)``; None if empty."""
     start, rank = context.arrays.dim_start[tensor], len(binding)
     low, high = shape.low[start : start + rank], shape.high[start : start + rank]
     core, _ = spread_over((high - low).tolist(), binding)

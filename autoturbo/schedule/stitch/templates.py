@@ -104,7 +104,7 @@ def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) ->
 
 
 def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
-    """Return what tiles of the kernels of a class of parts read of other layers; cached.
+    """Return the tile reads of the kernels of a class of parts; cached.
 
     Args:
         book: The book that the class comes from.
@@ -123,7 +123,7 @@ def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
 
 @remembered(1)
 def _known_reads(book: PartBook) -> dict[tuple[int, tuple[Binding, ...]], TileReads]:
-    """Return the cached reads of a book, by class of parts and bindings of its layers."""
+    """Return the cached tile reads of a book, by class of parts and bindings of its layers."""
     del book  # they are remembered for it
     return {}
 
