@@ -199,7 +199,7 @@ class Regions(NamedTuple):
         seen: Per tensor, 1 if the operators touch it.
         box_low: Over all axes: first step of each operator's loops; none where it is not needed.
         box_high: One past the last.
-        room: Of any contents, ``(6, MAX_AXES)``.
+        room: Scratch space of any contents, ``(6, MAX_AXES)``.
     """
 
     low: Ints

@@ -22,9 +22,9 @@ class BatchObstacle:
 
     Attributes:
         operator: Name of the first operator at which they cannot; of an output, that tensor's.
-        kind: Of the operator; "output" for an output.
+        kind: Kind of the operator; "output" for an output.
         reason: What it does, as the rest of a sentence that begins with it.
-        mend: What to change in the model.
+        mend: Change of the model that would help.
     """
 
     operator: str

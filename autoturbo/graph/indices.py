@@ -71,7 +71,7 @@ class Indexed:
     """Which dimension of a tensor indices count along, and where it holds the samples.
 
     Attributes:
-        component: Of an index, the one that counts along it.
+        component: Component of an index that counts along the dimension.
         batch: Samples of the tensor.
         inner: Elements of the dimension per sample that follow each other.
     """
@@ -143,7 +143,7 @@ def counted_from_front(indices: np.ndarray, extents: tuple[int, ...]) -> np.ndar
 
     Args:
         indices: Components last.
-        extents: Of the dimensions that the components count along.
+        extents: Extents of the dimensions that the components count along.
     """
     wide = indices.astype(np.int64)
     return np.where(wide < 0, wide + np.asarray(extents, np.int64), wide)

@@ -368,7 +368,7 @@ class Rescaling(NamedTuple):
     Attributes:
         cast: The operator that makes the sums real.
         scale: The tensor that multiplies the integers.
-        makers: Those that make the scale, for this product alone.
+        makers: Operators that make the scale, for this product alone.
         factor: The scale, a tensor.
     """
 

@@ -49,10 +49,10 @@ class ModelNode:
     """The node of an operator.
 
     Attributes:
-        proto: As in the file, with names as in the file.
-        inputs: By ONNX position, None where absent.
+        proto: The node as in the file, with names as in the file.
+        inputs: Inputs by ONNX position, None where absent.
         captured: Outer values that bodies of control flow read, in the order of their first use.
-        outputs: By ONNX position, None where absent or not used.
+        outputs: Outputs by ONNX position, None where absent or not used.
         positions: Per input of the :class:`Operator`, its place in ``(*inputs, *captured)``.
     """
 
@@ -70,7 +70,7 @@ class Repeated:
     Sample ``i`` has the elements of sample ``i`` modulo the file's own batch.
 
     Attributes:
-        name: Of the constant for the batch that was asked for.
+        name: Name of the constant for the batch that was asked for.
         original: The constant of the file.
         dim: The dimension that counts the samples.
         had: The constant's extent in the file.

@@ -68,7 +68,7 @@ class Origin:
     Attributes:
         stored: The constant in the file.
         elements: Elements of the file's constant.
-        part: How the elements held were chosen from it; empty for all of them.
+        part: Choice of its elements from that constant; empty for all of them.
         beside: Scales and zero points of the conversion.
     """
 

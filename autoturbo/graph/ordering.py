@@ -21,7 +21,7 @@ def in_topological_order(
     """Return numbers in topological order.
 
     Args:
-        needs: By number, those that go before it.
+        needs: By number, the numbers that go before it.
         places: By number, the smallest goes first among those that are ready; the number itself if
             None, and between equals.
 
@@ -50,7 +50,7 @@ def back_from(ends: Iterable[int], needs: Sequence[Iterable[int]]) -> list[int]:
     """Return the numbers that some ends need, in topological order: depth first, first needs first.
 
     Args:
-        ends: In the order in which they are reached.
+        ends: Numbers in the order in which they are reached.
         needs: By number, those that go before it, in the order in which they are reached; without
             a cycle.
     """
@@ -86,7 +86,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
     What a number makes is live until the last one that needs it.
 
     Args:
-        needs: By number, those that go before it, each once.
+        needs: By number, the numbers that go before it, each once.
         sizes: By number, bytes of what it makes.
     """
     readers, missing = _readers(needs), [set(some) for some in needs]

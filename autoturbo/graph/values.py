@@ -83,7 +83,7 @@ class View:
 
     Attributes:
         stored: The constant in the file.
-        part: How its elements were chosen, node by node; empty if the view has all of them.
+        part: Choice of its elements, node by node; empty if the view has all of them.
         beside: Scales and zero points of its conversion from narrow values.
     """
 
@@ -114,11 +114,11 @@ class Inside:
     """What a node of control flow that stays whole does: a trip of a loop, or a branch.
 
     Attributes:
-        times: How often it does so; 0 where that or the work is not known.
+        times: Times that it is done; 0 where that or the work is not known.
         why: Why it stays whole, and what is counted.
         steps: The nodes that depend on an input of the model.
         constants: The nodes that make constants.
-        outputs: What it makes in the end.
+        outputs: Values that it makes in the end.
     """
 
     times: int
@@ -135,10 +135,10 @@ class Step:
     Attributes:
         node: The node as it is in the file.
         name: A name for people, not necessarily unique.
-        inputs: By position, None where absent.
+        inputs: Values by position, None where absent.
         captured: Outer values that bodies of control flow read.
-        outputs: By position, None where absent.
-        trips: How often a Loop goes through its body; None where that depends on data.
+        outputs: Values by position, None where absent.
+        trips: Trips of a Loop; None where their number depends on data.
         inside: The trip of a loop, or both branches of an If.
     """
 

@@ -35,7 +35,7 @@ class _Sizes:
         key_heads: Heads of the keys and the values.
         rows: Positions of queries.
         length: Positions of keys, past ones included.
-        channels: Of a head of queries and keys.
+        channels: Channels of a head of queries and keys.
     """
 
     heads: int
@@ -86,7 +86,7 @@ def _attended(
         w: The writer that takes the nodes.
         operands: Queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: The extents.
-        added: To the scores, ``""`` for nothing.
+        added: Term that is added to the scores, ``""`` for nothing.
         sink: Writes a score that takes its share and has no value, ``""`` for none.
 
     Returns:

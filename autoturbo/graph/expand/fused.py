@@ -194,7 +194,7 @@ def _embedded(w: Writer, tables: Sequence[str], positions: str) -> None:
 
     Args:
         w: The writer that takes the nodes.
-        tables: Of words, positions and segments (``""`` for none); scale and shift.
+        tables: Tables of words, positions and segments (``""`` for none); scale and shift.
         positions: Numbers of the rows of the second; ``""`` for the first ones.
     """
     word_table, place_table, segment_table, scale, shift = tables

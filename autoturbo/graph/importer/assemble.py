@@ -154,7 +154,7 @@ def _with_pieces(
     Args:
         step: The Concat.
         axis: The axis along which the Concat itself joins.
-        makers: Those whose result is read once, by result and axis.
+        makers: Concats whose result is read once, by result and axis.
         gone: Grows by those that are not needed any more.
     """
     pieces: list[Value | None] = []
@@ -409,7 +409,7 @@ class _WorkInside:
         macs: Multiply-accumulates, of all times.
         vector: Plain vector operations, likewise.
         special: Transcendental operations, likewise.
-        axes: Those of one product that has all multiply-accumulates.
+        axes: Axes of one product that has all multiply-accumulates.
         counted: Whether nothing is missing.
         read: The constants that its operators read, and those that these are made of.
     """

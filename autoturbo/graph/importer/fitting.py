@@ -176,8 +176,8 @@ class Form:
     """A sum of symbols and a number.
 
     Attributes:
-        terms: How often each symbol is in it; never zero times.
-        number: What is added.
+        terms: Times that each symbol is in it; never zero.
+        number: Number that is added.
     """
 
     terms: Mapping[str, int]
@@ -229,7 +229,7 @@ def relations(
 
     Args:
         symbols: Names of open extents.
-        given: Those that the user gives: the others follow from them where that can be.
+        given: Symbols that the user gives: the others follow from them where that can be.
         trial: Imports the model with an extent for each symbol; raises MisfitError.
         tied: Symbols that are taken to be equal to others from the beginning.
     """

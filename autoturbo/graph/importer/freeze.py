@@ -58,11 +58,11 @@ class Extents:
     """Extents that are asked for.
 
     Attributes:
-        batch: Of the dimensions of samples; None for the file's own.
+        batch: Extent of the dimensions of samples; None for the file's own.
         shapes: All extents of an input, by its name; they win over the others.
         dims: By the name that the file gives a dimension, in all inputs, or of one dimension, by
             ``INPUT:AXIS``; they win over ``batch``.
-        batch_dim: What counts samples: names of dimensions, or ``INPUT:AXIS``.
+        batch_dim: Dimensions that count samples: their names, or ``INPUT:AXIS``.
         samples: The dimension that counts samples in every input, where it is known already.
     """
 

@@ -58,7 +58,7 @@ def deciding(step: Step, steps: Sequence[Step], inputs: Sequence[Value]) -> list
 
     Args:
         step: The node.
-        steps: Those before it.
+        steps: The steps before it.
         inputs: Inputs of the model.
 
     Returns:

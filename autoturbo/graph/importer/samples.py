@@ -59,8 +59,8 @@ def stated_samples(
 
     Args:
         declared: Extents by input name.
-        asked: What the user says: names of dimensions, or ``INPUT:AXIS``.
-        operators: What operators say; :data:`NO_SAMPLES` for an input that has none.
+        asked: The user's words: names of dimensions, or ``INPUT:AXIS``.
+        operators: The dimension by operators; :data:`NO_SAMPLES` for an input that has none.
         source: The file that the model comes from.
 
     Raises:
@@ -202,7 +202,7 @@ class _Verdict:
     Attributes:
         batch: The number of samples.
         dims: The dimension that counts them, by input that has them.
-        note: What people should know of it.
+        note: Note for the user on the choice.
         agreed: The inputs agree on it.
     """
 
@@ -222,7 +222,7 @@ def with_samples(
         stated: The dimension by input name, where something says it; of all inputs where it is
             known.
         asked: The batch that was asked for, if any was.
-        source: Where the model is from; it gets a note where inputs have different extents.
+        source: The file that the model is from; takes a note where inputs have different extents.
     """
     dims = {t: stated.get(graph.tensors[t].name) for t in graph.inputs}
     said = {t: dim for t, dim in dims.items() if dim is not None and _has(graph, t, dim)}

@@ -33,8 +33,8 @@ class NodeView:
     Attributes:
         attributes: Ints, floats, strings, tuples of them, arrays for tensors; bodies of control
             flow are left out.
-        inputs: By ONNX position; None where an optional input is absent.
-        outputs: By ONNX position; None where an optional output is absent.
+        inputs: Inputs by ONNX position; None where an optional input is absent.
+        outputs: Outputs by ONNX position; None where an optional output is absent.
     """
 
     name: str

@@ -133,7 +133,7 @@ def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
     Args:
         node: The node.
         deep: Shape of the side with many channels.
-        order: Of the axes that are channels there.
+        order: Order of the axes that are channels there.
 
     Returns:
         A move of elements without work: to the side with many channels or away from it, whichever
