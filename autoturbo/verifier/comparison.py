@@ -176,7 +176,7 @@ class Scale:
     Attributes:
         centre: Mean of the tensor.
         spread: Mean absolute deviation of the tensor.
-        factor: By which all bounds are widened.
+        factor: Factor by which all bounds are widened.
     """
 
     centre: float
@@ -204,7 +204,7 @@ def compare(
 
     Args:
         reference: Outputs of the original model by name.
-        candidate: Of the scheduled one; a missing output differs.
+        candidate: Outputs of the scheduled model; a missing output differs.
         arithmetic: Arithmetic of the model.
 
     Returns:
@@ -224,9 +224,9 @@ def compare_part(
     Args:
         name: Name of the tensor.
         wanted: The part, of the reference.
-        found: Of the candidate; None where it has none.
-        arithmetic: What the model computes in.
-        scale: Of the whole tensor of the reference.
+        found: The part of the candidate; None where it has none.
+        arithmetic: Arithmetic of the model.
+        scale: Scale of the whole tensor of the reference.
 
     Returns:
         The largest errors of the part, or a remark on why there are none to compare.
@@ -298,8 +298,8 @@ def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) 
     Args:
         wanted: Values of the reference.
         errors: Absolute differences from them.
-        arithmetic: What the model computes in.
-        scale: Of the whole tensor of the reference.
+        arithmetic: Arithmetic of the model.
+        scale: Scale of the whole tensor of the reference.
     """
     bounds = tolerances(wanted, arithmetic, scale)
     # Only if few differ: flips are rare, a wrong row is not.

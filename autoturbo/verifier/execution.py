@@ -210,11 +210,11 @@ class ComparisonSetup:
     """Weights, inputs and reference of a comparison of two models.
 
     Attributes:
-        folder: With the weights; models are saved in it.
+        folder: Folder with the weights; models are saved in it.
         original: The model's file there, its weights random.
-        nodes: Of the model at the samples of one pass.
+        nodes: Nodes of the model at the samples of one pass.
         samples: Samples of the batch that is run.
-        whole: These are all samples of the model.
+        whole: Whether these are all samples of the model.
         feeds: An array per input.
         reference: The model that is compared with.
         arithmetic: Arithmetic of the model.
@@ -240,7 +240,7 @@ def prepare_comparison(
     Args:
         schedule: The schedule to check.
         path: The model's file.
-        folder: Where weights and models are written.
+        folder: Folder that weights and models are written to.
         passes: Samples that are run.
         seed: Seed of the random weights and inputs.
 

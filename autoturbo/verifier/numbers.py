@@ -94,7 +94,7 @@ def check_numbers(
         seed: Seed of the random inputs and weights.
         whole: Run all samples, or only those of one pass with the same decisions; None runs all
             where memory and patience allow.
-        memory_bytes: Of activations that may be alive at once.
+        memory_bytes: Bytes of activations that may be alive at once.
         folder: Where weights and models are kept, for further checks of the same model with the
             same seed; a temporary one if None.
 
@@ -173,10 +173,10 @@ def compare_models(
     """Run a scheduled model beside its reference and compare them.
 
     Args:
-        schedule: What the model was made from.
+        schedule: The schedule that the model was made from.
         setup: Weights, inputs and the reference.
         model: The scheduled one.
-        seed: Of weights and inputs, for the record.
+        seed: Seed of weights and inputs, for the record.
 
     Returns:
         Errors of each output, with the first instance that goes wrong where there is one.

@@ -77,7 +77,7 @@ def index_ranges(
 
     Args:
         model: The model; its weights may be missing.
-        extents: Of the inputs, and of other values where they are known.
+        extents: Extents of the inputs, and of other values where they are known.
         given: Elements of inputs that are not drawn.
     """
     trace = _IndexTrace(model, extents, given)
@@ -411,7 +411,7 @@ def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict
 
     Args:
         graph: The graph that reads them.
-        tensors: By the name under which they are read; large ones without values.
+        tensors: Tensors by the name under which they are read; large ones without values.
     """
     chooser = _SourceChooser(graph, tensors)
     sources = {name: chooser.source(name) for name in tensors}

@@ -243,7 +243,7 @@ def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator
     Args:
         schedule: The schedule.
         tensor: The tensor's number.
-        boxes: What each part makes: begin and end along each dimension.
+        boxes: Boxes that the parts make: begin and end along each dimension.
         own: The instances that the boxes are of.
 
     Yields:
@@ -354,7 +354,7 @@ def _covered(
         schedule: The schedule.
         index: The instance that reads.
         tensor: The number of the tensor that is read.
-        region: What is read of it.
+        region: Region that is read of it.
         linked: Instances that it is linked to for this input.
         home: The sub-graph that makes the tensor.
         made: Per instance, the regions that it makes.

@@ -239,7 +239,7 @@ class _Kernel:
         position: Position of the layer at hand; -1 before the first.
         moved: The buffer of each piece that is brought in before it runs.
         streams: Bytes that the current layer moves, as its buffers imply.
-        crossing: Of each tensor that the layer at hand reads, bytes that a core gets from others.
+        crossing: Per tensor that the layer at hand reads, bytes that a core gets from others.
         before: Accesses of the copies before the kernel.
         during: Accesses of the kernel itself.
     """

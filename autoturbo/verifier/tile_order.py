@@ -39,7 +39,7 @@ class _Lines:
     Attributes:
         own: The core's region of the output.
         dims: The dimensions that its tiles divide, outermost first.
-        units: How many parts they divide these into.
+        units: Number of parts that they divide these into.
         unit: Per tile, the part that it belongs to.
     """
 

@@ -233,7 +233,7 @@ class Program:
     """The instructions of a kernel and the slots that they use.
 
     Attributes:
-        where: As :class:`autoturbo.schedule.codegen.instructions.Column` says.
+        where: Rows as :class:`autoturbo.schedule.codegen.instructions.Column` says.
         events: Accesses to slots, by :class:`Event`.
         slots: Per ring, its number of slots.
         weights: Bytes of all slots with the largest tile of weights, and the layer that has it;

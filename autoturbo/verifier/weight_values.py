@@ -50,7 +50,7 @@ class Reading:
 
     Attributes:
         node: Its reader, perhaps through views: transposed, converted, dequantised.
-        position: Which input of the node it is.
+        position: Position among the node's inputs.
         dims: Its extents as the node sees them (views that regroup elements are not followed).
     """
 

@@ -121,13 +121,13 @@ class GraphBuilder:
 
     Attributes:
         opset: Version of ONNX's own operators: slices and paddings are written as it wants them.
-        layer: What the nodes added now belong to; their names begin with it.
+        layer: Layer that nodes added now belong to; their names begin with it.
         operator: The operator that they compute a part of, next in their names.
         regions: Per tensor of the graph that is held, which region of it.
         nodes: Nodes of the function, in order.
         reads: Constants that the function must be given, in order of first use.
         taken: Names in use; values made on the way avoid them.
-        dequantised: How constants are made that are added here, from quantised ones.
+        dequantised: Makers of constants that are added here, from quantised ones.
     """
 
     opset: int
@@ -432,7 +432,7 @@ class RegionValue:
 
     Attributes:
         name: Name of the value.
-        region: Which part of the tensor it is.
+        region: Part of the tensor that it is.
     """
 
     name: str

@@ -123,7 +123,7 @@ class SampleSlicer:
 
         Args:
             builder: The graph that gets the nodes.
-            names: Of the tensor's values, one per pass.
+            names: Names of the tensor's values, one per pass.
             tensor: The tensor's number.
             passes: Samples that each runs, and those of them that are used.
         """
@@ -164,7 +164,7 @@ def _digits(
     Args:
         shape: The shape of a tensor.
         place: The dimension with the samples, and the weight of their digit.
-        samples: How many samples the tensor holds.
+        samples: Samples of the tensor.
     """
     dim, unit = place
     outer = shape[dim] // (unit * samples)

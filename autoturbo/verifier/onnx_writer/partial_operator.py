@@ -268,7 +268,7 @@ class NodeRegions:
     Attributes:
         inputs: Per input of the operator; larger than needed where the node wants more.
         outputs: Per output of the operator, the region that the node makes.
-        attributes: That get another value, by name; None takes one away.
+        attributes: Attributes that get another value, by name; None takes one away.
         parameters: Inputs that get another value, by ONNX position: a constant, or the name of a
             value of the graph; None leaves one out.
     """

@@ -391,7 +391,7 @@ def write_scheduled_model(
     """Write a schedule and its model as one ONNX file.
 
     Args:
-        schedule: What to apply.
+        schedule: The schedule to apply.
         path: The model's file.
         out: The file to write; another one than ``path``.
         outputs: Files that it may not replace besides the model and its data files.
