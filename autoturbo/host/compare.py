@@ -47,7 +47,7 @@ class Stopwatch:
     """Times plans of one model.
 
     Attributes:
-        model: What runs.
+        model: The model that runs.
         feeds: An array for each input.
         clock: Tells the time in seconds.
     """
@@ -124,7 +124,7 @@ class HostComparison:
     """Plans that were measured in turn.
 
     Attributes:
-        seconds: Of every round, by what was compared; without the control where there was no time
+        seconds: Seconds of every round, by plan; without the control where there was no time
             for rounds, and each plan has the figures by which it was found.
     """
 
@@ -215,7 +215,7 @@ def comparison_s(lengths: Mapping[str, float], rounds: int = FEWEST_RANKS) -> fl
 
     Args:
         lengths: Seconds of a batch by plan, the whole batch among them.
-        rounds: By default the fewest of which something can be said.
+        rounds: Number of rounds; by default the fewest of which something can be said.
     """
     each = sum(map(figure_s, lengths.values())) + figure_s(lengths[WHOLE])
     return rounds * each * _MARGIN
@@ -234,7 +234,7 @@ def compare_plans(
 
     Args:
         stopwatch: Times them.
-        plans: By what they are called, each once, without the control.
+        plans: Plans by their names, each once, without the control.
         told: Is told of the rounds made, and of all of them.
         lengths: Seconds of a batch of each, about; each is measured once where this is None.
         deadline: Time on the stopwatch's clock at which measuring stops.

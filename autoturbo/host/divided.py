@@ -38,7 +38,7 @@ class Placement:
     """The memory of a tensor that enters or leaves a part.
 
     Attributes:
-        name: Of the tensor, as the part's model spells it.
+        name: Name of the tensor, as the part's model spells it.
         shape: Extents for the whole batch.
         dtype: Type of the tensor's elements.
         dim: The dimension that counts samples; -1 where none does.
@@ -90,8 +90,8 @@ class DividedModel:
 
         Args:
             path: A file with weights.
-            graph: What was imported of it.
-            bytes_per_mac: Of the processor; it says where cuts suit.
+            graph: The graph that was imported of it.
+            bytes_per_mac: Bytes per multiplication of the processor; it says where cuts suit.
         """
         model = DividedModel(path, graph, bytes_per_mac)
         model.obstacle = model._obstacle()

@@ -44,7 +44,7 @@ class HostModel:
         file: Path of the model's file.
         hash: Hash of the model's graph.
         batch: Samples of a batch.
-        batch_dim: What counts samples, where it was given.
+        batch_dim: Dimensions that count samples, where they were given.
         shapes: Extents by input name, likewise.
         dims: Extents by the name of a dimension, likewise.
         values: Elements by input name, likewise.
@@ -74,12 +74,12 @@ class HostSchedule:
     """A schedule of this computer: the plan that is handed out, and what it was compared with.
 
     Attributes:
-        model: Which model, and how its file is read.
-        cpu: What it was found on.
-        runtime: What ran it, with its version.
+        model: The model, and how its file is read.
+        cpu: The processor that it was found on.
+        runtime: The runtime that ran it, with its version.
         chosen: Name of the plan that is handed out.
         plans: The plans that were compared, by name, each once.
-        seconds: Of every round of the comparison, by name, with the control; without it, and the
+        seconds: Those of each round of the comparison, by name, with the control; without, and the
             figures by which each was found, where there was no time for a comparison.
     """
 

@@ -40,7 +40,7 @@ class PartTimes:
 
     Attributes:
         layout: The workers, and the threads of each.
-        choices: Of each part, the numbers of samples that were timed.
+        choices: Per part, the numbers of samples that were timed.
         mean: Seconds that are expected: of every part and number of samples, of every pair of
             parts that is joined, and of every order.
         covariance: Covariance of these.
@@ -91,7 +91,7 @@ class PartTimes:
         """Return the best choice, and the seconds of a batch.
 
         Args:
-            rng: Of a draw from what is believed; None for what is expected.
+            rng: Source of a draw from what is believed; None for what is expected.
         """
         values = self.mean
         if rng is not None:

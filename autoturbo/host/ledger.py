@@ -33,7 +33,7 @@ class HostLedger:
         samples: Samples by which plans divide the batch.
         store: The database; None keeps nothing.
         run: Id of the run.
-        key: Of the model on this computer.
+        key: Key of the model on this computer.
     """
 
     batch: int | None
@@ -94,7 +94,7 @@ class HostLedger:
         """Return the measurement of a plan; what is not known is 0.
 
         Args:
-            plan: What was measured.
+            plan: The measured plan.
             seconds: Seconds of a batch.
             figures: Each of them.
             noise: Relative standard deviation of a figure; as all plans were found to have if None.

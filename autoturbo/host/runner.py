@@ -161,7 +161,7 @@ class Runner:
     arrays. Arrays that are handed to :meth:`run` are copied there.
 
     Attributes:
-        model: What runs.
+        model: The model that runs.
         plan: The plan by which a batch is divided.
         inputs: Inputs of the whole batch, by name.
         outputs: Outputs of the whole batch, by name.

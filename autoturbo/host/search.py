@@ -62,7 +62,7 @@ class Timed:
     """A plan and its time.
 
     Attributes:
-        plan: What was measured.
+        plan: The measured plan.
         seconds: Seconds of a batch.
         number: Number of the trial.
     """
@@ -103,7 +103,7 @@ class HostSearch:
 
     Attributes:
         stopwatch: Measures.
-        cpu: What it runs on.
+        cpu: The processor that it runs on.
         ledger: Knows the plans that were measured, of an earlier part of the run too.
         trials: Plans that are measured, baselines not counted.
         seed: Seed of the sampler.
@@ -158,7 +158,7 @@ class HostSearch:
         """Return whether the time is up, but for what is kept back.
 
         Args:
-            share: Of that time, that may be used.
+            share: Share of that time that may be used.
             of: Seconds that will be needed more.
         """
         left = self.deadline - sum(self._kept_back) - self.began
@@ -290,7 +290,7 @@ class HostSearch:
 
         Args:
             plans: The fastest first, as far as is known.
-            share: Of the time up to the comparison, within which they are.
+            share: Share of the time up to the comparison, within which they are.
         """
         plans = list(plans[:_RACED])
         if len(plans) < 2:  # noqa: PLR2004  nobody to race with

@@ -59,7 +59,7 @@ class HostFound:
     """The plans that a search ends with.
 
     Attributes:
-        plans: Those that were compared, each once: the whole batch, the best loop unless it is the
+        plans: Plans that were compared, each once: the whole batch, the best loop unless it is the
             whole batch, the tuned plan unless none was about as fast.
         comparison: Result of measuring the plans in turn.
     """
@@ -84,7 +84,7 @@ def find_plan(
 
     Args:
         stopwatch: Measures.
-        cpu: What runs the model.
+        cpu: The processor that runs the model.
         ledger: Keeps what is measured, and knows what was measured before.
         budget: Limits of the search.
         told: Is told what goes on, trials made, and the best so far.
