@@ -67,7 +67,7 @@ def estimates(
         streams: Bytes that layers move from and to GB and DDR.
         rules: Per kernel of one target, a row with its rules.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        rates: Of :func:`autoturbo.simulator.kernels.rates_of`.
+        rates: Rates of :func:`autoturbo.simulator.kernels.rates_of`.
     """
     owner = np.repeat(np.arange(len(rules)), np.diff(rows))
     each, kept = TilingRules(*rules[owner].T), resident[owner]
@@ -84,15 +84,15 @@ class _Layers:
     """Layers of kernels, and the time of their instructions.
 
     Attributes:
-        roles: Of the instructions, with the layers by column.
+        roles: Roles of the instructions, with the layers by column.
         results: Tiles of results.
         slots: Slots of the roles.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
         busy: Seconds of each engine, ``(ENGINES, layers)``.
         work: Seconds of computing.
-        least: That a layer takes because there are so few slots.
+        least: Seconds that a layer takes because there are so few slots.
         fill: Seconds until the first of its tiles is there.
-        terms: By :class:`Estimate`, the terms that are added up over kernels.
+        terms: Terms that are added up over kernels, by :class:`Estimate`.
     """
 
     def __init__(self, roles: Roles, rates: Floats) -> None:
@@ -110,7 +110,7 @@ class _Layers:
         """Add ``count`` instructions of a role to each layer that has some.
 
         Args:
-            role: What the instructions do.
+            role: Role of the instructions.
             count: Instructions per layer, ``(layers,)``.
             work: Seconds of work that follow each of them before its slot is free; None if there
                 are none.

@@ -30,18 +30,18 @@ class Fitting:
     """The constants of fitting.
 
     Attributes:
-        least: By knob, where halving ends: less holds no tile of any array.
+        least: By knob, the amount where halving ends: less holds no tile of any array.
         rounds: Times that every knob is looked at from one beginning, at most.
         near: A beginning in which one knob is halved is followed if it takes at most so many times
             the best seconds so far.
         layers: Layers of a model above which only the whole chip is a beginning, every knob is
             looked at once, and a knob is left after :attr:`patience` amounts that gain nothing.
-        patience: These amounts.
+        patience: Amounts along a knob that may gain nothing before it is left.
         clear_gain: Share of the seconds that a part has to gain for a search to take place there:
             what larger buffers and more cores allow, a search finds that may use them. On ResNet-18
             at batch 4 half the LB gains 0.6 % with the heuristic, and a search of 64 trials loses
             20 %.
-        bypass_gain: Likewise, for the way past GB: no other knob takes it.
+        bypass_gain: The same share for the way past GB, which no other knob takes.
     """
 
     least: tuple[tuple[str, int], ...] = (
@@ -181,7 +181,7 @@ def fitted(evaluator: Evaluator, constants: Fitting = FITTING) -> Knobs:
     It is never slower than they are on the whole chip, and the same where no part is faster.
 
     Args:
-        evaluator: Of the model on the target, by the simulator.
+        evaluator: Evaluator of the model on the target, by the simulator.
         constants: Limits of the descent.
     """
     return _knobs(_descended(evaluator, constants)[1])

@@ -45,7 +45,7 @@ def gap_parts(schedule: Schedule, measured: Measurement) -> dict[str, float]:
 
     Args:
         schedule: The schedule.
-        measured: What it takes by simulation.
+        measured: The schedule's measurement by simulation.
     """
     bound = measured.bound
     ends = dict(_without_obstacles(schedule, measured))
@@ -64,7 +64,7 @@ def _without_obstacles(schedule: Schedule, measured: Measurement) -> Iterator[tu
 
     Args:
         schedule: The schedule.
-        measured: What it takes.
+        measured: The schedule's measurement.
     """
     chip, bound = schedule.context.chip, measured.bound
     busy = dict.fromkeys(ENGINES, 0.0) | dict(measured.busy)

@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
     Attributes:
         subgraph: Its layers and split; the index does not matter.
-        cores: That its output is spread over.
+        cores: Cores that its output is spread over.
         depth: The loop that spreading begins with; the outermost if None.
     """
 
@@ -77,7 +77,7 @@ class Layout:
     """The representative tile of a sub-graph, laid out in isolation.
 
     Attributes:
-        stages: Of its template, ``(layers, STAGE_COLUMNS)``.
+        stages: Stages of its template, ``(layers, STAGE_COLUMNS)``.
         streams: Bytes that its layers stream with the boundary in DDR, ``(layers,
             STREAM_COLUMNS)``.
         outputs: Bytes of its outputs, which stay in the local buffers with the boundary there.
@@ -185,7 +185,7 @@ def isolated_kernels(
     Args:
         context: The context that the layouts come from.
         layouts: Layouts of the kernels, at least one.
-        rules: Of each kernel's buffers and instructions.
+        rules: Rules of each kernel's buffers and instructions.
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])

@@ -291,7 +291,7 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
     Args:
         first: Instructions of an engine in order; -1 ends them.
         second: Intervals of another engine, likewise.
-        third: Of a third one, or of the second again.
+        third: Intervals of a third one, or of the second again.
         begin: Seconds at which each instruction of the program begins.
         end: Seconds at which it ends.
     """

@@ -107,7 +107,7 @@ class LowerBound:
 
         Args:
             latency: Seconds of the whole batch.
-            of: What was simulated, for the error.
+            of: Name of what was simulated, for the error.
 
         Raises:
             MeasurerError: It is below; the simulator and the bound count work differently.
@@ -144,7 +144,7 @@ class Measurement(Shown):
     Clusters that do not work alike differ in what "one cluster" has: see there.
 
     Attributes:
-        latency: Of one evaluation of the whole batch.
+        latency: Seconds of one evaluation of the whole batch.
         batch: Samples in it; None where the model's inputs do not agree on them.
         ddr_bytes: Moved from and to DDR by all clusters; of this and the next figures of bytes
             :attr:`moved` says which are known.
@@ -314,7 +314,7 @@ class Failure:
         demand: Bytes asked for, where it is about memory.
         capacity: Bytes that the memory has.
         tensors: Names of the tensors that contribute most.
-        levers: What would make it fit.
+        levers: Changes that would make it fit.
     """
 
     reason: str

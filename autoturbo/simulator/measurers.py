@@ -83,7 +83,7 @@ class Reading:
     """The result of one timed run, where that is more than seconds.
 
     Attributes:
-        seconds: Of the whole batch on the chip.
+        seconds: Seconds of the whole batch on the chip.
         kernels: Mean seconds of one launch of each kernel, in the order of ``kernels`` in the
             kernels file (``"kernels"``); empty where it is not known.
         ddr_bytes: Moved from and to DDR over the whole batch (``"bytes"``).
@@ -337,7 +337,7 @@ def _reported(
 
     Args:
         measurement: Measurement of the latency.
-        schedule: What was measured.
+        schedule: The measured schedule.
         readings: Readings of its runs.
     """
     figures: dict[str, Any] = {}
@@ -386,7 +386,7 @@ def measurement_of(
     """Return the measurement of a latency alone; what is not known is 0.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         latency_s: Seconds of the whole batch on the whole chip.
         samples: Seconds of every timed run.
         noise: Relative standard deviation of the latency; 0 where nothing varies.

@@ -123,7 +123,7 @@ class KernelStatistics:
 
     Attributes:
         model_scheduler: The model on the target.
-        kernels: Of each number, the part and the knobs.
+        kernels: Per number, the part and the knobs.
         knobs: Numbers of kernel knobs.
     """
 

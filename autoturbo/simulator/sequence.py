@@ -293,7 +293,7 @@ def _measurement(
     """Return the measurement of a schedule.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         one: A pass.
         latency: Seconds of the whole batch.
         mean: Sums of one cluster in a pass, by :class:`Quantity`.
@@ -346,9 +346,9 @@ def subgraph_times(schedule: Schedule, order: Ints, seconds: Floats) -> tuple[fl
     """Return the mean seconds of one launch of each sub-graph's kernels.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         order: The instances whose kernels were launched.
-        seconds: Of one launch of each of these.
+        seconds: Seconds of one launch of each of these.
     """
     owner = schedule.instances.subgraph[order]
     count = len(schedule.instances.subgraphs)
@@ -365,7 +365,7 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     """Return the joules of multiply-accumulates, of bytes per level, and of static power.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         latency: Seconds, for the static power.
         ddr: Bytes to and from DDR.
         gb: Bytes to and from GB.

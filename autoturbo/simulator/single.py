@@ -148,7 +148,7 @@ class KernelGrids:
 
         Args:
             target: The cores; every cluster does the same.
-            grids: Those wanted; all that there are if None.
+            grids: Grids that are wanted; all that there are if None.
 
         Yields:
             The program and its grid.

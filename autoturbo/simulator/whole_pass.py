@@ -83,8 +83,8 @@ class PassRun(NamedTuple):
 
     Attributes:
         kernels: Kernels of the pass, in order.
-        totals: By :class:`Quantity`: what depends on when instructions begin, overlaps and waits.
-        left_out: By :class:`Quantity`: seconds and bytes of fetches of what is there already.
+        totals: Overlaps and waits by :class:`Quantity`: what depends on when instructions begin.
+        left_out: Seconds and bytes, by :class:`Quantity`, of fetches of what is there already.
     """
 
     kernels: tuple[KernelRun, ...]
@@ -101,7 +101,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
 
     Args:
         schedule: The schedule.
-        moves: Of every cluster, of :func:`autoturbo.simulator.sequence.movement_times`.
+        moves: Per cluster, a result of :func:`autoturbo.simulator.sequence.movement_times`.
 
     Returns:
         Of every cluster.
@@ -222,7 +222,7 @@ def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> 
 
     Args:
         kernel: Kernel of each instruction.
-        instruction: Of that kernel, or :data:`.loads.COPY`.
+        instruction: Instruction of that kernel, or :data:`.loads.COPY`.
         first: The first instruction of each kernel.
         passes: Whether what passes a copy to the cores is meant, not what fetches it.
     """
@@ -311,25 +311,25 @@ class _Plan(NamedTuple):
 
     Attributes:
         first: First instruction of each kernel, and one entry more.
-        where: Of all instructions; what they wait for is counted within their kernel.
+        where: Columns of all instructions; what they wait for is counted within their kernel.
         amounts: Amounts of all instructions.
         rates: Rates of :func:`rates_of`.
-        step: Of the copies before each kernel.
+        step: Step of the copies before each kernel.
         layers: Number of layers of each kernel.
         cluster: Cluster of each kernel.
-        queues: Where each cluster's loads of weights and of inputs begin, and one entry more.
+        queues: First load of weights and of inputs of each cluster, and one entry more.
         queue: The instruction of each load, of its kind in the order in which they are fetched.
         birth: The step from which each may be fetched.
         after: The instruction that has to be over by then; negative for none.
         turn: Position among the loads of its cluster in the order in which they are needed.
         left_out: Fetches of what is there already.
         moves: Seconds of the copies before each kernel.
-        bus: Those of them in which they have the bus.
+        bus: Seconds of these copies in which they have the bus.
         passing: Seconds that they take where what they bring from DDR is there already.
         copy: The load that brings it; -1 where the copies do.
         overheads: Seconds of a launch, a barrier and a ramp.
-        opens: Which kernels have a launch of their own.
-        closes: Which are the last in their launch.
+        opens: Per kernel, whether it has a launch of its own.
+        closes: Per kernel, whether it is the last in its launch.
     """
 
     first: Ints
@@ -358,7 +358,7 @@ class _State(NamedTuple):
     """A pass while it is issued.
 
     Attributes:
-        issued: Which instructions have been issued.
+        issued: Per instruction, whether it has been issued.
         is_load: Per instruction, whether it is a load.
         begin: Begin of every instruction.
         end: When its engine is free again.
@@ -431,9 +431,9 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
     Args:
         p: The pass.
         s: State of the pass.
-        order: Of the kernels, each after those that it waits for.
-        starts: Where those begin that each kernel waits for, and one entry more.
-        makers: These.
+        order: Kernels in order, each after those that it waits for.
+        starts: Per kernel, where the kernels begin that it waits for, and one entry more.
+        makers: The kernels that are waited for.
 
     Returns:
         Whether something could always begin.

@@ -111,9 +111,9 @@ def kernel_shares(
 
     Args:
         program: Program of the kernel.
-        rates: Of :func:`autoturbo.simulator.kernels.rates_of`.
+        rates: Rates of :func:`autoturbo.simulator.kernels.rates_of`.
         layers: Layers of the kernel's sub-graph.
-        times: In its pass; those of the kernel by itself if None.
+        times: Times in its pass; those of the kernel by itself if None.
     """
     totals = run_kernel(program, rates).totals
     if times is None:
@@ -177,7 +177,7 @@ def _by_traffic(
         length: Seconds of each instruction.
         moved: Seconds that DDR and GB are busy.
         seconds: Seconds of the kernel.
-        layers: How many layers the kernel has.
+        layers: Number of layers of the kernel.
 
     Returns:
         Seconds by layer and limit, ``(layers, limits)``.
@@ -204,8 +204,8 @@ def _along_path(
         begin: Seconds at which each instruction begins.
         end: Seconds at which its engine is free again.
         done: Seconds at which it completes.
-        limits: What limits each instruction.
-        layers: How many layers the kernel has.
+        limits: Limit of each instruction.
+        layers: Number of layers of the kernel.
 
     Returns:
         Seconds by layer and limit, ``(layers, limits)``.
@@ -251,7 +251,7 @@ def _cause(
     have been the bus or nothing of its kernel at all, which is None.
 
     Args:
-        where: Of the program, a row per instruction.
+        where: Rows of the program, one per instruction.
         before: Per instruction, the one before it on its engine, -1 for none.
         begin: Seconds at which each begins.
         end: Seconds at which its engine is free again.

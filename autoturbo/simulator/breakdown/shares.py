@@ -77,7 +77,7 @@ class KernelShare:
     Attributes:
         instance: Whose it is.
         cluster: The cluster that runs it.
-        seconds: With the copies before it, its launch and its barrier.
+        seconds: Seconds with the copies before it, its launch and its barrier.
         shares: Shares of that time by limit.
         slack: Seconds that it takes beyond its busiest engine or memory: what hiding everything
             else behind that one would gain.
@@ -99,7 +99,7 @@ class LayerShare:
     Attributes:
         layer: Index in the context's layers.
         subgraph: The sub-graph that it belongs to.
-        seconds: That it adds to the latency, launches and copies of its kernels apart.
+        seconds: Seconds that it adds to the latency, launches and copies of its kernels apart.
         shares: Shares of that time by limit.
         slack: Seconds by which all its work in any kernel could be later; 0 on the critical path.
     """
@@ -119,10 +119,10 @@ class SubGraphShare:
         subgraph: Number of the sub-graph.
         layer: Name of its last layer, by which knobs name it.
         layers: Number of its layers.
-        launches: Of its kernels by one cluster.
+        launches: Launches of its kernels by one cluster.
         seconds: Seconds that its kernels add to the latency.
         shares: Shares of that time by limit.
-        slack: The same of :attr:`KernelShare.slack`.
+        slack: Slack of its kernels, as :attr:`KernelShare.slack`.
     """
 
     subgraph: int
@@ -139,9 +139,9 @@ class ScheduleShares:
     """A schedule's latency, attributed to limits, kernels and layers.
 
     Attributes:
-        latency: Of the whole batch, as measured.
-        shares: Of it; the waits of clusters for each other are in ``launch``.
-        kernels: Of one pass, cluster by cluster, in order.
+        latency: Seconds of the whole batch, as measured.
+        shares: Shares of it; the waits of clusters for each other are in ``launch``.
+        kernels: Kernels of one pass, cluster by cluster, in order.
         subgraphs: Shares of the sub-graphs, by number.
         layers: Shares of the layers, by number.
     """
