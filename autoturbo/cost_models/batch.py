@@ -136,7 +136,7 @@ class BatchFeatures:
     Args:
         known: Statistics of kernels.
         model: Trained beforehand, to predict them; None if a kernel is to take what it takes alone.
-        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        target: Figures of :func:`autoturbo.cost_models.features.target_vector`.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
 

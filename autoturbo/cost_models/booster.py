@@ -66,11 +66,11 @@ class Booster:
 
         Args:
             rows: Features, ``(n, columns)``.
-            labels: What the trees learn to predict, ``(n,)``.
+            labels: Values that the trees learn to predict, ``(n,)``.
             weights: Weights of the rows, ``(n,)``, of any scale; all alike if None.
             objective: The loss, in XGBoost's words.
             trees: Number of trees to grow.
-            groups: What is ranked together, ascending numbers, ``(n,)``.
+            groups: Groups of rows that are ranked together, ascending numbers, ``(n,)``.
             start: Trees that stay, and whose errors the new ones correct; none if None.
             parameters: More of XGBoost's.
         """
@@ -143,7 +143,7 @@ class Booster:
 
         Args:
             path: The file.
-            checksum: That :meth:`save` returned. XGBoost crashes at some damaged files.
+            checksum: Checksum that :meth:`save` returned. XGBoost crashes at some damaged files.
 
         Raises:
             InputError: The file is missing or damaged.

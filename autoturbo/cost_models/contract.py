@@ -120,7 +120,7 @@ def plugged(name: str | None) -> MakeModel | None:
     """Return the factory of a plug-in's cost model by its name; None for a built-in one.
 
     Args:
-        name: Of a plug-in; of ours, or a folder of one trained beforehand; None for the package's.
+        name: A plug-in's name; ours, or a folder of one trained beforehand; None for the package's.
 
     Raises:
         PluginError: It cannot be imported or made, or is no cost model.
@@ -145,7 +145,7 @@ class _Plugged:
 
     Attributes:
         name: Name of the plug-in.
-        model: What its entry point gave.
+        model: The model that its entry point gave.
     """
 
     name: str

@@ -95,7 +95,7 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
 
     Args:
         knobs: The candidate.
-        overrides: Of sub-graphs, by row; the others have what the model's knobs say.
+        overrides: Knobs of sub-graphs, by row; the others have what the model's knobs say.
         count: Sub-graphs.
     """
     vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
@@ -131,7 +131,7 @@ def kernel_rows(
     Args:
         statistics: ``(sub-graphs, statistics)``.
         overrides: Rows of :func:`override_rows`.
-        knobs: Of :func:`knob_vector`, the same for all sub-graphs or one row each.
+        knobs: Rows of :func:`knob_vector`, the same for all sub-graphs or one row each.
         target: Figures of :func:`target_vector`.
     """
     rows = len(statistics)
@@ -178,8 +178,8 @@ def setting_row(
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
 
     Args:
-        statistics: Of its distinct kernels, ``(kernels, columns)``.
-        launches: How often each is launched, ``(kernels,)``.
+        statistics: Statistics of its distinct kernels, ``(kernels, columns)``.
+        launches: Launches of each kernel, ``(kernels,)``.
         overrides: The sub-graphs' knobs, a row per kernel.
         knobs: The model's, one row.
         target: Figures of the target, one row.

@@ -48,7 +48,7 @@ class KernelTrees:
     """Our model of kernels: trees, or what latencies alone say of them.
 
     Attributes:
-        sums: What was learned from latencies alone; None where kernels were measured.
+        sums: Model learned from latencies alone; None where kernels were measured.
     """
 
     sums: TotalsModel | None = None
@@ -124,7 +124,7 @@ class CostModel:
         """Learn from examples.
 
         Args:
-            examples: In the order of their trials, at least :data:`FEWEST` of them measured.
+            examples: Examples in the order of their trials, :data:`FEWEST` or more measured.
             start: The seed, and trees that the examples' bases are of.
             make: Makes the model of kernels.
 

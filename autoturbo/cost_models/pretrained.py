@@ -160,7 +160,7 @@ def train(
     Args:
         table: The data set.
         notes: More for the card: where the data is from, accuracy.
-        learn: Which candidates to learn from, ``(settings,)``; all if None.
+        learn: Mask of the candidates to learn from, ``(settings,)``; all if None.
         start: A model that is corrected by what the data set says; a new one if None.
 
     Raises:

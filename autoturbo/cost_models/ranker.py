@@ -48,7 +48,7 @@ def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretra
 
     Args:
         evaluator: Evaluator of the run.
-        folder: Of the model; the package's if None.
+        folder: Folder of the model; the package's if None.
 
     Raises:
         InputError: That model is of other versions than this release, or there is none.
@@ -65,7 +65,7 @@ class Ranker:
 
     Attributes:
         evaluator: Gives statistics of candidates, where there is no prior.
-        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        target: Figures of :func:`autoturbo.cost_models.features.target_vector`.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
         seed: Seed of the trees.
         prior: What it starts from, where the evaluator has a ``model_scheduler``; then it can rank

@@ -74,7 +74,7 @@ class _Prior:
     """Covariance of kernels' factors, as an operator.
 
     Attributes:
-        leaves: Of the kernels, ``(kernels, leaves)``, sparse; rows have length 1.
+        leaves: Leaves of the kernels, ``(kernels, leaves)``, sparse; rows have length 1.
         spread: Standard deviation of the part that alike kernels share.
         own: Standard deviation of a kernel's own part.
     """
@@ -104,7 +104,7 @@ class _Prior:
 
         Args:
             shares: Weights, ``(sums, kernels)``, sparse; those of a sum add up to 1.
-            leaves: Of the kernels, all of them different.
+            leaves: Leaves of the kernels, all of them different.
         """
         alike = np.asarray(((shares @ leaves) ** 2).sum(axis=1), np.float64)
         alone = np.asarray((shares**2).sum(axis=1), np.float64)
@@ -120,7 +120,7 @@ class _Fit:
         evidence: Logarithm of the probability of what was measured, up to a constant.
         weights: The covariance times these are the factors, ``(kernels,)``.
         shares: Share of each candidate's time by kernel, ``(candidates, kernels)``.
-        covariance: Of the candidates' logarithms, ``(candidates, candidates)``.
+        covariance: Covariance of the candidates' logarithms, ``(candidates, candidates)``.
     """
 
     prior: _Prior

@@ -39,8 +39,8 @@ class Table:
         statistics: :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: Seconds; not a number for failures, ``(settings,)``.
-        measured: Which candidates are no failures.
-        default: Which are the default schedule.
+        measured: Mask of the candidates that are no failures.
+        default: Mask of the candidates that are the default schedule.
         parent: What each is a neighbour of, of those near what a search begins with or near the
             best; -1 for all others, ``(settings,)``.
         bound: Seconds that no schedule is below, ``(settings,)``.
@@ -68,7 +68,7 @@ class Table:
 
         Args:
             data: Measured settings. Times of kernels follow from latencies where need be.
-            start: What is known of kernels where only latencies are; nothing if None.
+            start: Trees for kernels of which only latencies are known; none if None.
         """
         rows, base = portable_rows(data.statistics, _own(data)), base_seconds(data.statistics)
         expected = base if start is None else base * np.exp(start.predict(rows))
@@ -134,7 +134,7 @@ def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) 
         data: Settings and their kernels.
         rows: Features of kernels, ``(kernels, columns)``.
         base: Seconds that are expected of a launch of each kernel, ``(kernels,)``.
-        start: What expects them; None for nothing but what kernels take alone.
+        start: Trees that expect them; None for nothing but what kernels take alone.
     """
     times = data.times.copy()
     untimed = data.measured & ~data.timed
