@@ -118,8 +118,8 @@ def transfer_seconds(shared: float, core: float, steps: float, r: Floats) -> tup
     Args:
         shared: Bytes that the cluster moves at its global buffer.
         core: Bytes that go over one core's link.
-        steps: Of a recurrence, each of which begins when all cores have made the one before; 0 of
-            what is none.
+        steps: Steps of a recurrence, each of which begins when all cores have made the one before;
+            0 where there is none.
         r: Rates of :func:`rates_of`.
     """
     stored = r[Rate.STORED]

@@ -106,11 +106,11 @@ class Kernel(NamedTuple):
         streams: Bytes that its layers move from and to GB and DDR.
         edges: Per layer, positions of the layers of the kernel that it waits for.
         rules: Knobs and capacities.
-        weights_resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        weights_resident: Place of the weights: 0 in DDR only, 1 in GB, 2 in LB.
         clear: Per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
-        rates: Of the target, which matter where tiles are chosen by cost.
-        reads: What tiles read of other layers, where they wait for tiles.
+        rates: Rates of the target, which matter where tiles are chosen by cost.
+        reads: Reads of other layers by tiles, where they wait for tiles.
     """
 
     stages: Floats
@@ -256,7 +256,7 @@ def _program(  # noqa: PLR0913  compiled: arrays by position
         solid: Whether a layer takes no turns with others that do, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
         clear: Per layer, where the layers begin whose work has to be over, and these.
-        known: What tiles read of other layers.
+        known: Reads of other layers by tiles.
         order: Layer of each tile and its place there, as they are computed; layer by layer if
             empty.
     """
@@ -446,7 +446,7 @@ def _emit(p: _Program, role: int, layer: int, index: int) -> int:
 
     Args:
         p: The program, which grows by one instruction.
-        role: What the instruction does.
+        role: Role of the instruction.
         layer: Layer that it works for.
         index: Its tile, or its weight tile where the role brings weights, counted over all layers.
 

@@ -81,9 +81,9 @@ class Loads(NamedTuple):
 
     Attributes:
         kernel: Place in the order of the kernel that needs it.
-        instruction: Of that kernel, which fetches it; :data:`COPY` for what is copied before it.
-        passed: Of that kernel, which passes it to the cores; :data:`COPY` where that is the copy.
-        step: Of the layer that needs it; the last at which it lives.
+        instruction: The kernel's instruction that fetches it; :data:`COPY` for a copy before it.
+        passed: The kernel's instruction that passes it to the cores; :data:`COPY` for the copy.
+        step: Step of the layer that needs it; the last at which it lives.
         birth: Step from which on it may be fetched.
         after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
         size: Bytes of the load.
@@ -125,7 +125,7 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
 
     Args:
         program: Instructions of the kernel.
-        kernel: What these were made from.
+        kernel: The kernel that these were made from.
         stored: Bytes in memory for each that is counted.
     """
     stages = kernel.stages
@@ -215,7 +215,7 @@ def place_loads(
 
     Args:
         kernels: Loads of the kernels in order.
-        timeline: Of the kernels, with its tensors placed.
+        timeline: Timeline of the kernels, with its tensors placed.
         room: Room for loads in GB.
         made: Step from which on all is in DDR that each kernel reads there; inputs that are not
             there before the kernel begins are no loads.
@@ -338,10 +338,10 @@ class _Held(NamedTuple):
         death: Last step.
         low: First byte.
         high: One past the last.
-        filled: How many there are; the arrays have room for more.
-        alive: By step, the first of those that were there from the beginning and still are.
-        born: By step, how many of these were born until then.
-        last: By step, the last of all that ends there; -1 for none.
+        filled: Number of entries; the arrays have room for more.
+        alive: By step, the first entry that was there from the beginning and still is.
+        born: By step, the number of such entries that were born until then.
+        last: By step, the last entry that ends there; -1 for none.
         before: The one that ends in the same step as each and was added before it; -1 for none.
     """
 
@@ -390,7 +390,7 @@ def _place(
     Args:
         wanted: Step, latest birth, bytes, first birth, next load of the same content and queue of
             each load, in order, ``(6, loads)``.
-        held: What lies in GB; loads that are kept are added.
+        held: Contents of GB; loads that are kept are added.
         room: Bytes of GB for all loads.
         passed: Loads of the steps before each step.
     """

@@ -125,10 +125,10 @@ def in_turn(
     Args:
         tiles: Tile counts, ``(layers, columns)``, the columns of :class:`.tiling.Tiling`.
         loads: Weight tiles that each layer loads, ``(layers,)``.
-        solid: Which layers take no turns, ``(layers,)``.
+        solid: Per layer, whether it takes no turns, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
         clear: Per layer, where the layers begin whose work has to be over, and these.
-        reads: What tiles read of other layers.
+        reads: Reads of other layers by tiles.
         slots: Number of slots for tiles of weights.
     """
     layers = len(tiles)

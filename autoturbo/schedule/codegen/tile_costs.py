@@ -83,7 +83,7 @@ class Room(NamedTuple):
         rereads: Every native block of a result reads its operands from LB anew.
         early: Weights are fetched before their kernel.
         alike: Clusters that fetch the same weights at once.
-        resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        resident: Place of the weights: 0 in DDR only, 1 in GB, 2 in LB.
     """
 
     slots: int
@@ -143,10 +143,10 @@ def cheapest(
     """Return the tiling of a layer that costs least, columns as in ``Tiling``; cached.
 
     Args:
-        stage: Of the layer, by :class:`Stage`.
+        stage: Row of the layer, by :class:`Stage`.
         stream: Bytes that it moves from and to GB and DDR.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
     """
     return _known(stage.tobytes(), stream.tobytes(), room, rates.tobytes(), usual)
@@ -235,7 +235,7 @@ def _cheapest(
         stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
         cuts: The others, without where inputs stay: as near as they fit.
     """
@@ -324,7 +324,7 @@ def _moved(count: float, shared: float, core: float, rates: Floats) -> _Step:
         count: Number of instructions.
         shared: Bytes that the cluster moves at GB.
         core: Bytes that go over the link of one core.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
     """
     if shared <= 0 and core <= 0:
         return _Step(0.0, 0.0, 0.0)
@@ -344,7 +344,7 @@ def _fetched(
         run: Bytes of them that are consecutive.
         core: Bytes of one core, where there is no GB.
         own: Share of the bytes that is read for this cluster alone.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
     """
     if size <= 0:
         return _Step(0.0, 0.0, 0.0)
@@ -437,7 +437,7 @@ def _weight_roles(
     Args:
         stage: Stage of the layer.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         parts: Tiles of the weights.
         count: Tiles that are loaded, repetitions included.
     """
@@ -492,7 +492,7 @@ def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) ->
         stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
     results = float(cut.products * cut.columns * cut.rows)
@@ -544,7 +544,7 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
         stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
     r = _roles(stage, stream, room, rates, cut)
@@ -621,7 +621,7 @@ def _uncovered(stage: Floats, room: Room, rates: Floats, r: _Roles) -> float:
     Args:
         stage: Stage of the layer.
         room: Room of the layer's kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         r: Instructions of the layer.
     """
     parts = max(np.ceil(stage[Stage.CORE_WEIGHTS] * room.slots / max(room.weights, 1)), 1.0)

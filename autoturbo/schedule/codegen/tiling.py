@@ -371,7 +371,7 @@ def tile_counts(
     Args:
         stages: Stages of the layers, by column.
         streams: Bytes that the layers move from and to GB and DDR.
-        rules: Of all layers, or a value per layer.
+        rules: Rules of all layers, or a value per layer.
         resident: Where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
             2 in LB.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`, by which tiles are chosen
@@ -400,7 +400,7 @@ def room_of(rules: InstructionRules, resident: int) -> Room:
 
     Args:
         rules: Rules of the kernel.
-        resident: Where its weights are already.
+        resident: Place of its weights.
     """
     return Room(
         slots=rules.ahead + 1, divisor=rules.divisor, weights=rules.weight_room,
@@ -511,7 +511,7 @@ class Roles:
         rules: Rules of the layers.
         tiles: Tile counts of the layers, by column.
         has_gb: Whether there is a global buffer, per layer.
-        slots: For tiles that are fetched or stored, per layer.
+        slots: Slots for tiles that are fetched or stored, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
         emits: Whether tiles of a layer have instructions of a role, ``(roles, layers)``.
     """

@@ -112,7 +112,7 @@ class Need(NamedTuple):
     Attributes:
         field: The target's field that decides, as its file has it.
         met: Whether a target has it.
-        lacking: What a target without it is said to be.
+        lacking: Text on a target without it.
     """
 
     field: str
@@ -135,18 +135,18 @@ class Knob(abc.ABC):
 
     Attributes:
         stage: The first pass that reads it; nothing before depends on it.
-        help: What it decides, in one line.
-        published: What ``"auto"`` is, for people.
+        help: Text on what it decides, in one line.
+        published: Text on what ``"auto"`` is.
         choices: The values that a search tries besides ``"auto"`` on every model and target; empty
             where they depend on them.
-        scope: What it is about.
-        group: Those that it means something together with.
+        scope: Scope of the decision: the model, a sub-graph or a layer.
+        group: Group of knobs that it means something together with.
         upon: The model's knob that its effect depends on; for one of the same name that is the
             value which ``"auto"`` inherits.
         over: The model's knob that says what ``"auto"`` is, where its name is another one.
         unseen: Whether it may change a latency where the kernel's own statistics stay the same: it
             decides what its neighbours find near them, or what the statistics leave out.
-        needs: What some of its values need of a target.
+        needs: Needs of some of its values.
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
             was made leave them out.

@@ -47,7 +47,7 @@ class Pins:
         """Return a hash of what is pinned; empty where nothing is.
 
         Args:
-            file_places: Of the model's operators; they count where layers go as in the file.
+            file_places: Places of the model's operators; they count where layers go as in the file.
         """
         if not self:
             return ""
@@ -111,7 +111,7 @@ class Pins:
 
         Args:
             name: The sub-graph's knob.
-            values: Those that make sense there.
+            values: Values that make sense there.
         """
         decision = subgraph_knobs()[name]
         model = decision.over or (name if name in model_knobs() else "")

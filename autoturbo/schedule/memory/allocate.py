@@ -49,7 +49,7 @@ class Buffers:
     Attributes:
         birth: Step that makes it.
         death: Last step that reads it.
-        core_bytes: In the local buffer of the busiest core.
+        core_bytes: Bytes in the local buffer of the busiest core.
         cluster_bytes: All of it.
         scope: Where it is declared on entry of :func:`allocate`; where it is kept in its result.
         address: Offset in LB of every core or in GB; -1 in DDR. On entry, what is fixed already.
@@ -69,7 +69,7 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
     Buffers with an address on entry stay there.
 
     Args:
-        buffers: With the scopes that binding declared.
+        buffers: Buffers with the scopes that binding declared.
         zones: Capacities.
         victims: Per buffer, which one leaves first when it is made: keys of :data:`VICTIMS`.
 
@@ -101,7 +101,7 @@ def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room
         born: The level's buffers in order of birth.
         lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
         fixed: Whether a buffer stays in any case, for all buffers.
-        victims: Which one leaves first when a buffer is made: keys of :data:`VICTIMS`.
+        victims: Per buffer, the rule by which one leaves when it is made: keys of :data:`VICTIMS`.
         room: Capacity of the level in bytes.
     """
     birth, death, size = lives.tolist()
@@ -138,7 +138,7 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
         order: The buffers, in turn.
         lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
         room: Capacity in bytes.
-        address: Of all buffers, -1 for none; those found are written into it.
+        address: Addresses of all buffers, -1 for none; those found are written into it.
     """
     birth, death, size = lives
     placed, count = np.empty_like(order), 0  # by address

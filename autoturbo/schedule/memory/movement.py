@@ -131,7 +131,7 @@ def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
     Args:
         low: First elements of the boxes, ``(n, rank)``.
         high: One past the last, likewise.
-        other_low: Of the boxes that they are intersected with.
+        other_low: First elements of the boxes that they are intersected with.
         other_high: One past the last of these, likewise.
     """
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)

@@ -158,8 +158,8 @@ class BufferRules:
     """The knobs that the buffers of one sub-graph depend on.
 
     Attributes:
-        victim: Which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
-        residence: Where its weights stay between its instances, a key of :data:`RESIDENCES`.
+        victim: Rule by which tensors leave LB when there is no room, a key of ``VICTIMS``.
+        residence: Place of its weights between its instances, a key of :data:`RESIDENCES`.
         tiles: Bytes of every core's LB that its kernels take for weight tiles.
         ahead: Steps before a layer at which its weights may be fetched at most.
         turns: Tiles of layers take turns, so that outputs are there while the layer before runs.
@@ -329,7 +329,7 @@ def build_timelines(
 
     Args:
         graph: Instances and the links between them.
-        order: Of execution, over all clusters.
+        order: Order of execution, over all clusters.
         placement: Bindings and declared scopes.
         rules: Rules of the buffers per sub-graph.
         cluster: Per instance; empty if all clusters work alike.
@@ -353,7 +353,7 @@ def _kept(
     Args:
         graph: Instances and the links between them.
         order: Order of execution.
-        templates: Of the kernels, in that order.
+        templates: Templates of the kernels, in that order.
         rules: Rules of the buffers per sub-graph.
         zones: Capacities.
     """
@@ -533,10 +533,10 @@ class _Walk:
         """Record that the last layer so far uses a buffer, which lives until then.
 
         Args:
-            column: Of the streams, where the bytes count if the buffer is in GB.
+            column: Column of the streams in which the bytes count if the buffer is in GB.
             buffer: The buffer.
             size: Bytes that are moved.
-            instead: What is read if the buffer found no room.
+            instead: Buffer that is read if this one found no room.
         """
         buffer.death = self.clock
         self.uses.append((len(self.rows) - 1, column, buffer, size, instead))

@@ -144,8 +144,8 @@ def _middle(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph, in topological order.
-        split: What clusters divide, one of ``SPLITS``.
+        layers: Layers of the sub-graph, in topological order.
+        split: Way in which clusters divide the work, one of ``SPLITS``.
         narrow: Positions of layers that all later ones depend on alone; preferred.
     """
     ends = list(range(len(layers) - 1))

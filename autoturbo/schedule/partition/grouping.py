@@ -52,7 +52,7 @@ class SubGraph:
         index: Position in topological order.
         layers: Indices into :attr:`SchedulingContext.layers`, in topological order; the last
             makes the output.
-        split: How it is split into instances.
+        split: Split into instances.
     """
 
     index: int
@@ -112,8 +112,8 @@ class Need(NamedTuple):
 
     Attributes:
         peak: At once, at most.
-        given: Of tensors that no layer makes.
-        unread: Of tensors that nobody reads, which stay to the end.
+        given: Bytes of tensors that no layer makes.
+        unread: Bytes of tensors that nobody reads, which stay to the end.
     """
 
     peak: int
@@ -136,7 +136,7 @@ class Node:
         consumers: The nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: Whole; None where there is no bound.
         ceiling: The smallest factor that a producer inside had before its output was up-sampled.
-        split: How it is split; None until it is computed.
+        split: Split into instances; None until it is computed.
     """
 
     bits: int

@@ -32,7 +32,7 @@ class _Kinds:
         operators: A number per operator.
         tensors: A number per tensor.
         alone: Per layer, whatever makes its inputs; empty while these are computed.
-        first: By signature, the layers that had it first.
+        first: By signature, the layers of the first sub-graph that had it.
     """
 
     operators: list[int]

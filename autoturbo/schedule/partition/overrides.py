@@ -72,7 +72,7 @@ def settled(
         subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         override: Its own knobs; its factors count the parts of a cluster.
-        kind: How clusters divide the work; each has parts of its own if it is one of
+        kind: Way in which clusters divide the work; each has parts of its own if it is one of
             :data:`autoturbo.schedule.partition.clusters.PARTS`.
         room: Bytes of local buffers that a part may take.
 
@@ -110,7 +110,7 @@ def possible_split(
     """Return the knobs of a sub-graph with the possible split nearest to the requested one.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         own: The sub-graph's knobs, which may ask for an impossible split.
@@ -174,7 +174,7 @@ def _overridden(
     so that another layer makes the sub-graph's output.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         grouped: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         layer: The layer that the knobs name.
@@ -213,7 +213,7 @@ def _axis_for(context: SchedulingContext, subgraph: SubGraph, depth: int, parts:
     """Return the axis of a dimension of the output, -1 for none.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph.
         depth: The dimension.
         parts: Into how many parts it is to be split.
@@ -246,7 +246,7 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
     fit: the fewest parts that do, none larger than a part was before.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph as it was split before.
         axis: The axis that clusters divide.
         room: Bytes of local buffers that a part may take.

@@ -29,7 +29,7 @@ class PartWork(NamedTuple):
         input_bytes: Read from outside the sub-graph.
         output_bytes: Written for others.
         footprint_bytes: Alive at once in the local buffers of a cluster.
-        largest_layer_bytes: Of the largest tensor that an operator makes.
+        largest_layer_bytes: Bytes of the largest tensor that an operator makes.
     """
 
     layers: int

@@ -143,7 +143,7 @@ class PartCost(NamedTuple):
     Attributes:
         footprint: Bytes in the local buffers of a cluster, weights excluded.
         work: Arithmetic, in vector-lane operations.
-        operators: How many operators the part does not have whole.
+        operators: Number of operators that the part does not have whole.
     """
 
     footprint: int
@@ -184,7 +184,7 @@ def box_cost(
         context: The model on the target.
         layers: The layers that run together.
         axes: The axes of the last operator's domain that are split.
-        bounds: Of the part along each, first step and one past the last.
+        bounds: Bounds of the part along each, first step and one past the last.
     """
     return PartCost(*_cost(
         context.arrays, context.layer_arrays, np.asarray(layers, np.int64),
@@ -199,8 +199,8 @@ class RuleQueries:
 
     Attributes:
         rules: The rules that were asked.
-        bounds: By rule, from where to where its answers would have been the same.
-        layers: By rule that is a set of layers, those that it was asked for.
+        bounds: By rule, the range in which its answers would have been the same.
+        layers: By rule that is a set of layers, the layers that it was asked for.
     """
 
     rules: SplitRules
@@ -493,8 +493,8 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
     Args:
         g: The graph.
         a: Layers of the graph.
-        layers: In the order in which they run.
-        space: With the regions of the part; its other arrays are overwritten.
+        layers: Layers in the order in which they run.
+        space: Scratch with the regions of the part; its other arrays are overwritten.
     """
     regions, last, made, live = space.regions, space.last, space.made, 0
     _note_lives(a, layers, last, made)

@@ -284,7 +284,7 @@ def layer_bindings(
     unless a plain binding keeps more cores busy.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         layers: Layers of the sub-graph, in order.
         extents: Elements per dimension of each one's first output.
         last: Binding of its output.
@@ -445,7 +445,7 @@ def core_spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDA
 
     Args:
         region: ``(n, rank, 2)``.
-        factors: Of the bindings, ``(n, rank)``.
+        factors: Factors of the bindings, ``(n, rank)``.
         core: ``(n,)``.
 
     Returns:

@@ -83,7 +83,7 @@ class PartBook:
         regions: Rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: Classes of parts, by index.
         alike: Per class, the first that is the same part of an isomorphic sub-graph.
-        parts: By layers and the axes that are split.
+        parts: Parts by layers and the axes that are split.
         blocks: Links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
@@ -256,8 +256,8 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
     Args:
         book: Known parts; a new class enters it.
         layers: Layers of the sub-graph.
-        box: Of its last operator's domain.
-        extents: Of all that the box determines; equal ones are one class.
+        box: A box of its last operator's domain.
+        extents: Extents of all that the box determines; equal ones are one class.
     """
     # The extents of a large sub-graph are kilobytes, of each of its parts.
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())

@@ -47,7 +47,7 @@ def _by_rank(
         producers: Producers of each instance.
         consumers: Consumers of each instance.
         visit: All instances; ranks of those that are ready first are asked for in this order.
-        rank: Of an instance; asked for as instances are met.
+        rank: Returns the rank of an instance; asked for as instances are met.
     """
     waits, order = list(map(len, producers)), []
     ready = [(-rank(instance), instance) for instance in visit if not waits[instance]]

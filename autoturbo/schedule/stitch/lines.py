@@ -48,7 +48,7 @@ class TileReads(NamedTuple):
         """Return the reads with all of a tensor read by layers whose input has left LB.
 
         Args:
-            spilled: Which layers do, ``(layers,)``.
+            spilled: Per layer, whether it does, ``(layers,)``.
         """
         if not spilled.any():
             return self
@@ -248,7 +248,7 @@ def _needs(
         index: The layer.
         shape: Regions of the part.
         binding: Binding of the layer's output.
-        spaces: What its tiles divide.
+        spaces: Dimensions that its tiles divide.
         read: The tensors, and what the tiles of their makers divide.
     """
     layer, found = context.layers[index], np.full((len(read), 2, 2, PARTS), -1, np.int64)

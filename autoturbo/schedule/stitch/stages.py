@@ -144,7 +144,7 @@ def _foreign_bytes(
         core: The core.
         part: Regions of the part, which the cores divide.
         table: Per tensor, the factors of its binding, 0 where it has none.
-        regions: What the core needs; ``room`` is overwritten.
+        regions: Regions that the core needs; ``room`` is overwritten.
     """
     if table[tensor, 0] == 0:
         return 0
@@ -170,7 +170,7 @@ def _add_operator(
         g: The graph.
         op: The operator.
         regions: The core's part; ``room`` is overwritten.
-        row: Of the layer, a column per :class:`Stage`.
+        row: Row of the layer, a column per :class:`Stage`.
         moved: Bytes of the outputs that the core makes.
     """
     sizes = regions.room[0]
@@ -206,7 +206,7 @@ def _add_recurrence(
         op: The recurrence.
         regions: The core's part.
         share: The core's share of the points that cores divide (:func:`_narrow_spread`).
-        row: Of the layer, a column per :class:`Stage`.
+        row: Row of the layer, a column per :class:`Stage`.
     """
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
@@ -235,7 +235,7 @@ def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> 
         g: The graph.
         w: Work of its operators.
         op: The operator.
-        regions: Of the part; its axis intervals are narrowed, ``room`` is overwritten.
+        regions: Regions of the part; its axis intervals are narrowed, ``room`` is overwritten.
 
     Returns:
         The part's share of the points, 1 where cores divide nothing.
@@ -367,7 +367,7 @@ def stage_table(
         context: The model on the target.
         layers: Layers of the part.
         shape: Regions of the part.
-        extents: Of the tensors that it makes, along each dimension.
+        extents: Extents of the tensors that it makes, along each dimension.
         held: Bindings of tensors.
         memory: Its parts of the tensors that it accesses.
         limit: The most cores that work on it, 0 for all.

@@ -44,7 +44,7 @@ class Template:
         reuse: Per layer, the tensor that an elementwise one may write over, -1 for none: what other
             cores still get of a tensor is not written over.
         local_bytes: Bytes that a core reads and writes in its local buffer.
-        digest: Of all that its time depends on.
+        digest: Digest of all that its time depends on.
     """
 
     layers: tuple[int, ...]
