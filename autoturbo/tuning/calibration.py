@@ -70,7 +70,7 @@ class Parameter:
     """A figure of a target that may be fitted.
 
     Attributes:
-        name: As a path in the target's file.
+        name: Name of the figure, as a path in the target's file.
         section: Attribute of the target that holds it.
         attribute: Attribute of the section.
         rule: Annotation of the attribute.
@@ -181,7 +181,7 @@ class Calibrated:
     Attributes:
         fit: The fit to all rows.
         before: Median of the absolute relative errors with the figures that were given.
-        after: Likewise of each row by the fit that had not seen its shape.
+        after: Median error of each row by the fit that had not seen its shape.
         shapes: Shapes that were held out, in turn.
         regimes: ``after``, of short and of long kernels.
     """
@@ -198,7 +198,7 @@ def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter,
 
     Args:
         target: The target.
-        names: Of fields, as paths; rates, shares and latencies if empty, but no ramp of 0.
+        names: Names of fields, as paths; rates, shares and latencies if empty, but no ramp of 0.
 
     Raises:
         UsageError: There is no such field, or it is not one that a fit can move.
@@ -261,7 +261,7 @@ class _Scale:
         start: The figure that the fit starts from.
         low: Least value.
         high: Greatest value.
-        unit: Of times that may be zero, what counts as small; 0 for rates.
+        unit: Size that counts as small, of times that may be zero; 0 for rates.
     """
 
     parameter: Parameter
@@ -313,7 +313,7 @@ class _Fitter:
     """Fits figures of a target to rows.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows.
         starts: Number of points that fits start from.
         seed: Seed of the points.
@@ -476,7 +476,7 @@ def _intervals(
         scales: Scales of the figures.
         solution: The figures at the solution, on their scales.
         rows: The measured rows.
-        alone: As if all other figures were known.
+        alone: Whether all other figures count as known.
     """
     normal = solution.jacobian.T @ solution.jacobian
     if alone:
@@ -535,7 +535,7 @@ def fit(
     """Return a target whose figures fit rows.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows.
         parameters: Figures that may change.
         starts: Number of points that fits start from.
@@ -571,7 +571,7 @@ def calibrate(
     """Return a target whose figures fit rows, and its error on shapes that fits have not seen.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows, of two shapes or more.
         parameters: Figures that may change.
         starts: Number of points that fits start from.
@@ -607,7 +607,7 @@ def judged(target: Target, cases: Sequence[Case], *, regime: float = REGIME) -> 
     """Return the error of a target as it is, with no figure fitted.
 
     Args:
-        target: With figures that were not fitted to the rows.
+        target: Target with figures that were not fitted to the rows.
         cases: The rows.
         regime: Seconds of a kernel that separate two errors.
     """

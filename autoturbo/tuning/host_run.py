@@ -84,8 +84,8 @@ class HostBest:
     Attributes:
         trial: Number of the trial that measured it.
         knobs: The knobs that hold the plan.
-        measurement: Of the comparison; of the trial where there was no time for one.
-        schedule: What is written.
+        measurement: Measurement of the comparison; of the trial where there was no time for one.
+        schedule: The schedule that is written.
         verified: Checks that it passed.
     """
 
@@ -106,17 +106,17 @@ class HostResult(Viewed):
         measured: Plans that were measured, the baselines among them.
         seed: Seed of all chance in the run.
         default: The faster one of the whole batch and the best loop.
-        best: What is handed out.
-        baselines: What was compared with it, by name.
+        best: The plan that is handed out.
+        baselines: Plans that were compared with it, by name.
         schedule_file: Written for :func:`autoturbo.load_runner`.
         run_folder: Manifest, schedule, log.
         trials: All of them by number, as a table.
-        notes: What could not be done, and why.
+        notes: Notes on steps that could not be done, and why.
         stopped: Why it ended.
         target: Always this computer.
         state: Always done.
-        objective: What was sought.
-        measurer: What measured.
+        objective: Name of the objective.
+        measurer: Name of the measurer.
         refused: Trials that failed a check: none.
         front: Trials that none beats in several objectives: none.
         scratch: Keeps the temporary folder.
@@ -222,7 +222,7 @@ def tune_on_host(
         settings: How its file was read: ``batch_dim``, ``shapes``, ``dims`` and ``values``, where
             they were given; more to keep with the run.
         config: Limits and options of the search.
-        execution: Where things are written, and what is told.
+        execution: Places that things are written to, and listeners.
         store: The database.
 
     Returns:

@@ -40,7 +40,7 @@ def plausible(table: MeasuredTable, target: Target, path: Path, told: Told) -> M
 
     Args:
         table: The table as it was read.
-        target: With the figures that a fit begins with.
+        target: Target with the figures that a fit begins with.
         path: Path of the table, for messages.
         told: Is called with a line for each row that is counted otherwise than it may seem.
 
@@ -62,7 +62,7 @@ class _Table:
 
     Args:
         table: The table as it was read.
-        target: With the figures that a fit begins with.
+        target: Target with the figures that a fit begins with.
         path: Path of the table.
     """
 

@@ -47,7 +47,7 @@ class Case(Protocol):
     """A measured row.
 
     Attributes:
-        group: What is held out together: the shape, or the model.
+        group: Key of the rows that are held out together: the shape, or the model.
         seconds: Measured.
         line: Line of the table that has it.
     """
@@ -157,7 +157,7 @@ class ScheduleCase:
     Attributes:
         group: The schedule's model and samples.
         seconds: Measured.
-        schedule: As its file says, on the target that it was made for.
+        schedule: The schedule as its file says, on the target that it was made for.
         line: Line of the table that has it.
     """
 

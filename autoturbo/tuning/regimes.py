@@ -26,7 +26,7 @@ class RegimeErrors:
 
     Attributes:
         limit: Seconds of a kernel that separate them.
-        below: Of kernels that take less; None where no row does.
+        below: Median of kernels that take less; None where no row does.
         above: Median of the other kernels.
         rows_below: Rows of kernels that take less.
     """

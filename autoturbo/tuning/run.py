@@ -387,7 +387,7 @@ def climb_of(
     Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
 
     Args:
-        asked: What the run was asked for.
+        asked: Configuration of the run.
         climbing: Constants of the climb; None for none.
         on_machine: The run is on a machine of several units.
     """
@@ -600,7 +600,7 @@ def hand_out(
         why: Why the run ended, for its log.
         baselines: Other schedulers that it is compared with, the heuristic left out.
         numbers: Whether schedules are run in ONNX Runtime as well.
-        state: What has become of the run.
+        state: State of the run from now on.
 
     Returns:
         The best trial, the Pareto front of several objectives, and the best schedule's file.

@@ -100,7 +100,7 @@ class Pair:
         target: The accelerator, or a machine of several units.
         model_file: The file as the user named it, for whoever resumes; the graph's source if empty.
         settings: More to keep with the run; JSON values.
-        seed: Of its search; the configuration's if None.
+        seed: Seed of its search; the configuration's if None.
     """
 
     graph: Graph
@@ -161,9 +161,9 @@ def tune_repeatedly(
 
     Args:
         pairs: Models on targets.
-        config: What decides the results.
+        config: Configuration that decides the results.
         execution: The way in which the call is carried out.
-        seeds: How many; each is a run of its own.
+        seeds: Number of seeds; each is a run of its own.
 
     Returns:
         What :func:`autoturbo.tuning.result.best_of` gives for each pair.
@@ -212,9 +212,9 @@ def tune_here(
     Args:
         graph: The model with its batch.
         model_file: The file as the user named it.
-        settings: How the file was read, and more to keep with the run.
+        settings: Options by which the file was read, and more to keep with the run.
         config: Limits and options of the search.
-        execution: Where things are written, and what is told.
+        execution: Places that things are written to, and listeners.
 
     Returns:
         The plan that is handed out, with all trials of the run.
@@ -244,7 +244,7 @@ def tune_all(
 
     Args:
         pairs: Models on targets.
-        config: What decides the results.
+        config: Configuration that decides the results.
         execution: The way in which the call is carried out.
 
     Returns:
@@ -454,7 +454,7 @@ def resume_all(
 
     Args:
         runs: Their ids, or the starts of them.
-        config: What changes; None for nothing.
+        config: Changes of the configuration; None for nothing.
         execution: How the runs are carried out; :data:`DATABASE` where it names no database.
         load_graph: Reads a model again (``model_file``, ``batch`` and ``settings`` say how).
         load_target: Reads a target again; the description kept with the run if None.
