@@ -181,7 +181,7 @@ class Calibrated:
     Attributes:
         fit: The fit to all rows.
         before: Median of the absolute relative errors with the figures that were given.
-        after: Median error of each row by the fit that had not seen its shape.
+        after: The same median, each row's error by the fit that had not seen its shape.
         shapes: Shapes that were held out, in turn.
         regimes: ``after``, of short and of long kernels.
     """
