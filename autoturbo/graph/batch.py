@@ -188,7 +188,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         raise _MixedError(operator, _COMBINES, _ALIKE)
     axis, unit = sample_axes.pop()
     _require_samples(graph, operator, (axis, unit), trace)
-    # Its map is that of a copy, but what it does depends on the position, which a part counts anew.
+    # What it does depends on the position, which its maps do not show and a part counts anew.
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
     trace.axes[index] = (axis, unit)

@@ -469,7 +469,7 @@ def _with_work(
     spec: OperatorSpec, inputs: Sequence[Value | None], bodies: Sequence[_WorkInside]
 ) -> OperatorSpec:
     """Return a node of control flow with the work and the constants of its dearest body."""
-    # The dearer branch: a schedule has to hold for either.
+    # Either branch may run: the dearer one is counted.
     body = max(bodies, key=lambda one: (one.macs, one.vector + one.special))
     unknown = [one for one in bodies if not one.inside.times]
     if not body.inside.times:
