@@ -74,8 +74,7 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
     reads = [access for op in graph.operators for access in op.input_maps]
     maps = [*reads, *(access for op in graph.operators for access in op.output_maps)]
     dims = [dim for access in maps for dim in access.dims]
-    # Outermost first: ``narrow_axes`` takes the terms as digits, the one with the longest step
-    # leads.
+    # Outermost first: ``narrow_axes`` takes the terms as digits, the longest step leading.
     terms = [t for dim in dims for t in sorted(dim.terms, key=lambda term: -abs(term[1]))]
     axes = [axis for op in graph.operators for axis in op.axes]
     sizes = [_element(t, dtype, integers=integers) for t in graph.tensors]
@@ -158,8 +157,7 @@ def narrow_axes(
             start = max(low[axis], -((-lowest) // step))
             last = min(high[axis] - 1, highest // step)
             low[axis], high[axis] = start, last + 1
-            # Inner terms are bounded only where the outer one stands still; else they may take any
-            # value.
+            # Inner terms are bounded only where the outer one stands still.
             if start != last:
                 break
             least -= start * g.term_step[term]

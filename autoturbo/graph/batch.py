@@ -207,8 +207,7 @@ def _axis_of(
             digit = _Digit(axis, unit, graph.batch)
             if not digit.counted_by(operator, coefficient):
                 continue
-            # Samples are apart only if they are summed nowhere and no other term reaches into the
-            # next one.
+            # Samples are apart if they are not summed and no other term reaches into the next.
             if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
                 return axis, unit // coefficient
             # A gather may read this axis whole; another one may still have the samples.

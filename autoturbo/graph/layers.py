@@ -120,8 +120,7 @@ def _chains(graph: Graph) -> list[list[int]]:
     scales = {end.scale: end for end in rescalings(graph).values()}
     makers = {maker for end in scales.values() for maker in end.makers}
     starts = range(len(graph.operators))
-    # What makes a scale belongs to the product's layer, so it begins one only if no product took
-    # it.
+    # What makes a scale belongs to the product's layer: it begins one only if none took it.
     for start in (*(i for i in starts if i not in makers), *sorted(makers)):
         if not taken[start]:
             chain = sorted(_grow(graph, start, scales))

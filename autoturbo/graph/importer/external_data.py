@@ -130,8 +130,7 @@ def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterat
             # The message has shrunk, so its length is written anew.
             parts = [_header(number, sum(map(len, inner))), *inner]
         elif message.full_name == TensorProto.DESCRIPTOR.full_name and described.name in _PAYLOADS:
-            # Other payloads are packed numbers, whose length in the file says nothing of their
-            # bytes.
+            # Other payloads are packed numbers, whose length in the file is not theirs.
             size = stop - position if described.name == "raw_data" else 0
             parts = [_mark(size, f"{begin} {stop}")]
         else:

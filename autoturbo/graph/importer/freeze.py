@@ -363,8 +363,7 @@ def _expression(name: str) -> ast.expr | None:
 
 def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
     match expression:
-        # A name of a dimension is text of a stranger: only whole numbers and a few operations
-        # count.
+        # A dimension's name is any text: only numbers and a few operations count.
         case ast.Constant(value=int(number)) if number < MOST_ELEMENTS:
             return number
         case ast.Name(id=name):

@@ -184,8 +184,7 @@ class Rebatch:
             if rest == 0 and inner and extent % (inner * self.batch) == 0:
                 alone = inner == 1 and extent == self.batch
                 outermost = inner * self.batch == extent and axis < len(shape) - 1
-                # A dimension of samples alone is likeliest, then one that begins with them; of
-                # equals the first.
+                # Samples alone are likeliest, then a dimension that begins with them.
                 candidates.append((0 if alone else 1 if outermost else 2, axis))
         return min(candidates)[1] if candidates else None
 
