@@ -211,8 +211,7 @@ class _IndexTrace:
             case "Gather" | "GatherElements" | "ScatterElements" if dims:
                 yield node.input[1], dims[_axis(node)]
             case "GatherND" | "ScatterND" if dims:
-                # Every component within the shortest dimension: which one it counts along is not
-                # looked up.
+                # All components within the shortest dimension, whichever they count along.
                 yield node.input[1], min(dims)
             case "OneHot":
                 depth = self._known.get(node.input[1], np.ones(1, np.int64))

@@ -140,8 +140,7 @@ class TileWaits:
                     needs = found.regions.get(made)
                     if needs is None:
                         continue
-                    # What other cores have is exchanged: tiles of this core do not show when it is
-                    # there.
+                    # What other cores have is exchanged: tiles of this core do not show when.
                     if not within(needs, other.own):
                         return False
                     wanted = last[other.touching(needs)].max(axis=0, initial=-1)
