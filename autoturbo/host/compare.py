@@ -69,8 +69,7 @@ class Stopwatch:
         """
         runner = self.runner(plan)
         length = self._lengths.get(plan, 0.0)
-        # The first run behind another plan pays for cold caches: of a short batch it is not
-        # counted.
+        # The first run behind another plan has cold caches: a short one is not counted.
         if length < _LONG_S:
             length = timed(runner)
         taken = statistics.median(timed(runner) for _ in range(_repeats(length)))
