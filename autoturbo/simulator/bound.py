@@ -170,8 +170,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     product = needs.product_bytes(_on_chip(target) / ratio, engines)
     matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
-    # Two bounds on the same bytes: what has to move at all, and what a product moves with this
-    # room.
+    # Two bounds on the same bytes: compulsory ones, and those of a product in this room.
     moved = max(needs.compulsory_bytes(), product) * ratio
     steps_s = max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0)
     padded_s = _padded_seconds(needs, target, dtype)

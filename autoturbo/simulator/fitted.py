@@ -141,8 +141,7 @@ class _Fit:
     def best(self, whole: dict[str, Value]) -> dict[str, Value]:
         """Return the fastest setting found from the whole chip, and from halves of it."""
         found = self.descend(whole)
-        # Other beginnings: knobs that only help together are not found one by one from the whole
-        # chip.
+        # Other beginnings, for knobs that only help together and not one by one.
         halves = [{**whole, name: of[0]} for name, of in self.smaller.items() if of]
         for half in halves if self.thorough else ():
             if self.seconds(half) <= self.constants.near * self.seconds(found):

@@ -52,8 +52,7 @@ def gap_parts(schedule: Schedule, measured: Measurement) -> dict[str, float]:
     ends["traffic"] = bound.seconds
     left, parts = measured.latency, dict[str, float]()
     for cause, seconds in ends.items():
-        # Without an obstacle a schedule may take longer, as engines then meet elsewhere: the part
-        # is 0.
+        # Without an obstacle engines may meet elsewhere, and it takes longer: then 0.
         reached = max(min(left, seconds), bound.seconds)
         parts[cause], left = left - reached, reached
     return parts

@@ -416,8 +416,7 @@ def _beginning(p: _Plan, steps: int) -> _State:
     return _State(
         issued, is_load, begin, end, done, free, completed, waits,
         over, bus, busy, p.queues[:-1].copy(), np.full(len(p.queue), -1.0),
-        # Each instruction of a kernel can interrupt a load once, and so can a kernel's copies and
-        # ends.
+        # Each instruction can interrupt a load once, and so can a kernel's copies and ends.
         np.zeros((3, total + 3 * kernels)), np.zeros(1, np.int64),
         # A step that has not begun yet is infinitely late: what waits for it is not ready.
         np.full(steps + 1, np.inf), np.zeros((kernels, 4)), np.zeros(3),
@@ -539,8 +538,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
         own = p.where[at, Column.LAYER]
         left[own] -= 1
         ends[own] = max(ends[own], s.done[at])
-        # Steps begin in order: a layer that ends early, where layers take turns, waits for those
-        # before.
+        # Steps begin in order: where layers take turns, one may end before those ahead of it.
         while layer + 1 < layers and left[layer] == 0:
             s.step[step + layer + 1] = max(s.step[step + layer], ends[layer])
             layer += 1

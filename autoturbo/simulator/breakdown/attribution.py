@@ -264,8 +264,7 @@ def _cause(
         return earlier, False
     needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0 and done[n] == begin[at]]
     if needed:
-        # Of several that end at once the first in the program, so that the same program has one
-        # path.
+        # Of several that end at once the first, so that a program has one path.
         return min(needed), True
     bus = np.flatnonzero((end == begin[at]) & np.isin(where[:, Column.ENGINE], (DMA_IN, DMA_OUT)))
     return (int(bus[-1]), False) if len(bus) else None

@@ -111,8 +111,7 @@ def pass_intervals(
         launch_s = begin + float(moves[cluster][kernel])
         own = bool(opens[cluster][kernel])
         ramp = overheads.ramp(seconds) if own else 0.0
-        # The ramp counts as part of the launch (docs/decisions/kernel-ramp.md), as in the
-        # breakdown.
+        # The ramp counts as part of the launch (docs/decisions/kernel-ramp.md).
         body = launch_s + (overheads.kernel_launch if own else 0.0) + ramp
         end = launch_s + seconds + float(around[cluster][kernel])
         program, issued, freed, done = known[signature]
