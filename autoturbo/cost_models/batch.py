@@ -165,8 +165,7 @@ class BatchFeatures:
         if self._last is not None and settings is self._last[0]:
             return self._last[1]
         plans = self._known.kernels_of(settings)
-        # New kernels at once, whichever candidate asks: trees cost by the call more than by the
-        # row.
+        # All new kernels in one call: trees cost by the call more than by the row.
         self._learn()
         planned = [plan for plan in plans if plan is not None]
         counts = [0 if plan is None else len(plan.kernels) for plan in plans]
