@@ -367,8 +367,7 @@ class _Fitter:
 
         def residuals(inner: Floats) -> Floats:
             errors = self.errors(self.at(scales, inner), settled=True)
-            # Pseudo-Huber: squares near zero, absolute values far out, so that outliers do not
-            # decide.
+            # Pseudo-Huber: squares near zero, absolute values far out, for outliers.
             root = np.sqrt(2 * (np.sqrt(1 + (errors / _LOSS) ** 2) - 1)) * _LOSS
             # A weak pull to the figures of the file, for directions that no row says anything of.
             held = _HELD * _LOSS * (inner - home)

@@ -144,8 +144,7 @@ class ProductCase:
         timed = self._kernels.seconds(machine, self._grids if settled else None)
         best = min(seconds for seconds, _ in timed)
         if not settled:
-            # While a fit moves figures a little, the fastest grid is among those that are near it
-            # now.
+            # While a fit moves figures a little, the fastest grid is among the near ones.
             self._grids = tuple(grid for seconds, grid in timed if seconds <= _NEAR * best)
         return best + target.overheads.around(best)
 

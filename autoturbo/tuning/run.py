@@ -470,15 +470,13 @@ def carry_out(runs: Sequence[Run], executor: Executor) -> list[TuneResult | Auto
             if campaign.interrupted or not apart:
                 executor.close()  # after Ctrl-C it begins nothing
             if campaign.interrupted and apart:
-                # Checks measure once more, with code of others, which the old workers no longer
-                # begin.
+                # Checks measure once more, which the old workers no longer begin.
                 executor = held.enter_context(closing(make_executor(apart=True)))
                 for run in runs:
                     run.use(executor)
             ended: list[TuneResult | AutoTurboError] = []
             for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
-                # Equal shares of what is left: one run that takes less leaves more to those behind
-                # it.
+                # Equal shares of what is left: what one run saves is for those behind it.
                 share = max(run.deadline - time.monotonic(), 0.0) / (len(runs) - index)
                 run.end_by(time.monotonic() + share)
                 ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
