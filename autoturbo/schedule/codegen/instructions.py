@@ -156,8 +156,7 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
             )  # fmt: skip
             amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
             if kernel.rules.serial:
-                # Each instruction then waits for the one before it, and so for all: nothing else is
-                # needed.
+                # Each instruction waits for the one before it, and so for all.
                 where[:, Column.AFTER :] = -1
                 where[:, Column.AFTER] = np.arange(len(where)) - 1
             yield Instructions(where, amounts)
@@ -375,8 +374,7 @@ def _emit_all(p: _Program, done: Ints) -> None:
         while done[2] < min(weight + ahead + 1, weights) and _has_slot(p, done[2], tile):
             _load(p, Role.PASS_WEIGHTS, done[2])
             done[2] += 1
-        # No pass before its fetch is emitted (``done[1]``): the number of that is what it waits
-        # for.
+        # No pass before its fetch is emitted (``done[1]``): it waits for the number of that.
         while done[3] < min(tile + ahead + 1, tiles, done[1]) and _may_stay(p, done[3], tile):
             _input_transfer(p, done[3])
             done[3] += 1

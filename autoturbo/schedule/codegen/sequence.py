@@ -154,8 +154,7 @@ def in_turn(
             if done[layer] == count[layer]:
                 continue
             if _ready(layer, lowest, count, done, tiles, loads, opened, solid, edges, clear, reads):
-                # Its slot may still be used by tiles that come later in this order: then they would
-                # wait for each other.
+                # Tiles later in this order may use its slot: they would wait for each other.
                 fresh = loads[layer] > 0 and _opens(tiles, layer, done[layer], opened[layer])
                 if fresh and number >= slots and left[number - slots] > 0:
                     continue

@@ -244,8 +244,7 @@ def _cheapest(
         products, columns, depths, rows, outside = cuts[at]
         cut = _Cut(products, columns, depths, rows, outside, _LB)
         kept = _nearest(stage, stream, room, cut)
-        # The usual tiling is kept where nothing fits, as the rule of the largest tile always
-        # answers.
+        # Where nothing fits the usual tiling stays: its rule always has an answer.
         if kept < 0 or not _weights_fit(stage, room, cut):
             continue
         cut = _Cut(products, columns, depths, rows, outside, kept)

@@ -206,8 +206,7 @@ class TilingRules(NamedTuple, Generic[N]):
             native_columns=target.matrix.columns,
             least_depth=_least_depth(context),
             gb_staging=zones.gb_staging,
-            # Whole numbers: rules are a row of integers, so that those of many kernels are one
-            # array.
+            # Whole numbers: the rules of many kernels are one array of integers.
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
             link_cost=max(round(shared / target.transfer.bandwidth), 1),
             serial=serial,

@@ -493,8 +493,7 @@ class _Walk:
                     leaves = not consumers[tensor] or (index, tensor) in self._reads.alone
                     declared = Scope.DDR if leaves else scope
                 shares = (index, tensor) in self._reads.elsewhere
-                # An input is written over only by what stays in LB, is not larger, and is no other
-                # cluster's.
+                # Written over is an input only by what stays in LB, fits, and is read here alone.
                 if free is None or declared or shares or free.core < core:
                     written = self._add(TENSOR, tensor, index, core, size, declared)
                     written.victim = rules.victim

@@ -359,8 +359,7 @@ class Merging:
         producer, consumer = nodes[0], nodes[-1]
         if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
             return None
-        # Layers run in the order of their numbers: bounds add up only if all of the producer's are
-        # first.
+        # Layers run by number: bounds add up only if all of the producer's come first.
         if producer.bits.bit_length() > consumer.first or len(consumer.producers) > 1:
             return None
         need = producer.need.then(consumer.need)

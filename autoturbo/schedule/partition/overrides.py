@@ -128,8 +128,7 @@ def possible_split(
     once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
-    # As asked, else in fewer parts, else without the inner split: the least change that is
-    # possible.
+    # As asked, else in fewer parts, else without the inner split: the least change first.
     for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
