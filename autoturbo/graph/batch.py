@@ -45,7 +45,7 @@ class BatchObstacle:
 
 @dataclass(frozen=True, slots=True)
 class BatchTrace:
-    """Where samples are.
+    """Dimensions of tensors and axes of operators that count samples.
 
     Attributes:
         tensors: Per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose

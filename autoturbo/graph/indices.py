@@ -68,7 +68,7 @@ def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """Which dimension of a tensor indices count along, and where it holds the samples.
+    """Dimension of a tensor that indices count along, and the place of the samples in it.
 
     Attributes:
         component: Component of an index that counts along the dimension.

@@ -217,7 +217,7 @@ def is_elementwise(operator: Operator) -> bool:
 
 
 class _Kinds(NamedTuple):
-    """How many of some operators are of a kind that a layer may hold little of."""
+    """Counts of operators of the kinds that a layer may hold few of."""
 
     matrix: int
     learned: int

@@ -63,7 +63,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What of the file a constant holds, perhaps converted or rearranged.
+    """Content of the file that a constant holds, perhaps converted or rearranged.
 
     Attributes:
         stored: The constant in the file.

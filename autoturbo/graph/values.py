@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NotFolded:
-    """Why the elements of a constant were not computed.
+    """Reason why the elements of a constant were not computed.
 
     Attributes:
         node: The node that could not be computed, as messages call it.
@@ -94,7 +94,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition:
-    """Where a constant of the file's own batch holds its samples.
+    """Place of the samples in a constant of the file's own batch.
 
     Attributes:
         original: The constant.
@@ -111,7 +111,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inside:
-    """What a node of control flow that stays whole does: a trip of a loop, or a branch.
+    """Body of a node of control flow that stays whole: a trip of a loop, or a branch.
 
     Attributes:
         times: Times that it is done; 0 where that or the work is not known.

@@ -394,7 +394,7 @@ def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """Where the new keys and values of a sample go.
+    """Place of the new keys and values of a sample in the cache.
 
     Attributes:
         past: Extent of the buffer of past ones.

@@ -74,7 +74,7 @@ MOST_NODES = 4000
 
 @dataclass(frozen=True, slots=True)
 class TripCount:
-    """How often a loop goes through its body.
+    """Number of trips of a loop, with the values that it carries.
 
     Attributes:
         count: Trips.

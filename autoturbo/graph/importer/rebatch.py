@@ -68,7 +68,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a value holds the batch.
+    """Place of the batch in a value.
 
     Attributes:
         axis: The dimension.

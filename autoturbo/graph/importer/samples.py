@@ -197,7 +197,7 @@ def like_a_batch(dim: Dim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is taken for the samples.
+    """A choice of the dimensions that count samples.
 
     Attributes:
         batch: The number of samples.
