@@ -168,7 +168,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much a tensor varies, for comparing parts of it.
+    """Mean and variation of a tensor, for comparing parts of it.
 
     A part may vary far less than its tensor does, but not its rounding errors: those come from sums
     that all of the tensor has in common.

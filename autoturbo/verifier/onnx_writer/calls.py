@@ -85,7 +85,7 @@ def one_pass(schedule: Schedule) -> Pass:
 
 
 class SampleSlicer:
-    """Where the samples of a model's tensors are.
+    """Cutter of samples from a model's tensors.
 
     Sample ``i`` of a tensor has the positions of one dimension whose digit of some weight is ``i``.
     Where other digits stand before it (heads times samples), the dimension is taken apart first.

@@ -33,7 +33,7 @@ from autoturbo.verifier.onnx_writer.partial_operator import (
 
 
 class Rule(StrEnum):
-    """How a part of an operator is computed."""
+    """Rule by which a part of an operator is computed."""
 
     NOTHING = "nothing"
     """No output is asked for."""
