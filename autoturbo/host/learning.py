@@ -36,7 +36,7 @@ _TEMPER = 0.25
 
 @dataclass(eq=False)
 class PartTimes:
-    """What is believed of parts, with some workers and threads.
+    """Beliefs of the seconds of parts, with some workers and threads.
 
     Attributes:
         layout: The workers, and the threads of each.

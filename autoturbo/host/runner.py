@@ -47,13 +47,13 @@ _STOP_SPINNING = "session.force_spinning_stop"
 
 
 def runtime_version() -> str:
-    """Return the name and the version of what runs models."""
+    """Return the name and the version of the runtime of models."""
     return f"onnxruntime {runtime().__version__}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What a session is of: a part for some samples, its threads, and whose it is."""
+    """Key of a session: a part for some samples, its threads, and the worker that has it."""
 
     first: int
     stop: int

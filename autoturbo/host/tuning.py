@@ -31,7 +31,7 @@ PATIENCE: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBudget:
-    """How long is searched.
+    """Limits of a search on this computer.
 
     Attributes:
         trials: Plans that are measured, besides the baselines.
