@@ -108,7 +108,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class MeasurerInfo:
-    """What a measurer of version 2 says of itself.
+    """Information that a measurer of version 2 gives of itself.
 
     Attributes:
         deterministic: Whether the same schedule always takes as long, to the bit.
@@ -171,7 +171,7 @@ def info_of(measurer: object) -> MeasurerInfo | None:
 
 @dataclass(eq=False)
 class Drift:
-    """How much slower a machine is than at first, and how noisy, by a reference measured again.
+    """Drift and noise of a machine since the begin, by a reference that is measured again.
 
     The logarithms of what the reference takes are a random walk from where they began, with noise:
     how far the walk goes, next to the noise, is weighed by how well each of a few guesses explains

@@ -44,7 +44,7 @@ Grid = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """Where a layer's input and output are kept; its weights are in DDR.
+    """Memories of a layer's input and output; its weights are in DDR.
 
     Attributes:
         input_in_ddr: Whether the input is in DDR, else in the local buffers of the cores.

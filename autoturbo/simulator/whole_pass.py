@@ -307,7 +307,7 @@ def _order(schedule: Schedule, kernels: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 class _Plan(NamedTuple):
-    """What a pass consists of, cluster by cluster.
+    """Instructions, loads and copies of a pass, cluster by cluster.
 
     Attributes:
         first: First instruction of each kernel, and one entry more.
