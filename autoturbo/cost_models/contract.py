@@ -77,7 +77,7 @@ class Kernels(NamedTuple):
 
 
 class ModelStart(NamedTuple):
-    """What a cost model begins with.
+    """Seed and trees that a cost model begins with.
 
     Attributes:
         seed: Seed of all chance in the model.
