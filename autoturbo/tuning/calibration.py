@@ -254,7 +254,7 @@ def with_values(target: Target, values: dict[Parameter, float]) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """How a figure is fitted: the logarithm of a rate, near zero the time itself.
+    """Scale on which a figure is fitted: logarithm of a rate, near zero the time itself.
 
     Attributes:
         parameter: The figure.
