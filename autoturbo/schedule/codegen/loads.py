@@ -189,7 +189,7 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
 
 
 class LoadRoom(NamedTuple):
-    """Where loads may lie in GB.
+    """Part of GB in which loads may lie.
 
     Attributes:
         size: Bytes of the room, from the bottom of GB on.
@@ -328,7 +328,7 @@ come. With half of it BERT-large waits for the bus more than it saves there."""
 
 
 class _Held(NamedTuple):
-    """What lies in GB besides loads on their way, by birth; then the loads that are kept.
+    """Contents of GB besides loads on their way, by birth; then the loads that are kept.
 
     A pass may have hundreds of thousands of loads and thousands of tensors: what lies in a step is
     found from the step.

@@ -69,7 +69,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What the model's knobs have to know of the model and the target.
+    """Facts on the model and the target that the model's knobs depend on.
 
     Attributes:
         share: Samples of the busiest cluster.
@@ -89,7 +89,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class InSubGraph:
-    """What the knobs of a sub-graph have to know of it.
+    """Facts on a sub-graph that its knobs depend on.
 
     Attributes:
         target: The accelerator.
@@ -107,7 +107,7 @@ class InSubGraph:
 
 
 class Need(NamedTuple):
-    """What a value needs of a target.
+    """Property of a target that a value needs.
 
     Attributes:
         field: The target's field that decides, as its file has it.
@@ -489,7 +489,7 @@ class Boundary(Words):
 
 
 class WeightWords(Words):
-    """What happens to weights, in words."""
+    """A knob of words on weights."""
 
     __slots__ = ()
 

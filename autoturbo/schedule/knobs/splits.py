@@ -29,7 +29,7 @@ class Split(NamedTuple):
 
 
 class Upon(NamedTuple):
-    """What a split depends on: which number of samples at once, by position, and the policy."""
+    """Number of samples at once, by position, and the policy, on which a split depends."""
 
     samples: int
     policy: Value
@@ -37,7 +37,7 @@ class Upon(NamedTuple):
 
 @dataclass(frozen=True)
 class Splitting:
-    """What can be split of alike sub-graphs.
+    """Dimensions and parts into which alike sub-graphs can be split.
 
     Attributes:
         extents: By dimension that can be split, its extent at each number of samples at once; 1

@@ -24,7 +24,7 @@ STAY, COPIED, REDISTRIBUTED = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movements:
-    """What brings the piece of every link of an instance graph: nothing, a copy or other cores.
+    """Ways in which the pieces of links come: they stay, are copied, or come from other cores.
 
     Attributes:
         kind: Per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.

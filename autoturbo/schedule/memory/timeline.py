@@ -293,7 +293,7 @@ def handed_over(timeline: Timeline) -> Ints:
 
 
 class _Reads(NamedTuple):
-    """What other clusters read of a cluster's tensors, by instance and tensor.
+    """Tensors of a cluster that other clusters read, by instance and tensor.
 
     ``alone`` is what no instance of its own reads.
     """

@@ -30,7 +30,7 @@ up."""
 
 
 class TileReads(NamedTuple):
-    """What tiles read of other layers of a kernel.
+    """Lines of other layers of a kernel that tiles read.
 
     Attributes:
         edges: Positions of the layer that reads and of the other, ``(edges, 2)``.
@@ -63,7 +63,7 @@ NOTHING_KNOWN: Final = TileReads(
 
 
 class _Space(NamedTuple):
-    """What the tiles of a layer divide.
+    """Dimensions that the tiles of a layer divide.
 
     Attributes:
         dims: The two outermost dimensions of its output that they divide, -1 for none.
