@@ -302,6 +302,7 @@ class Numbers(Knob):
         if value == AUTO:
             return
         kinds, kind = ((int,), "a whole number") if self.whole else ((int, float), "a number")
+        # To Python ``True`` is an integer too.
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
         high = math.inf if self.high is None else self.high
@@ -348,6 +349,7 @@ class Samples(Numbers):
 
     def offered(self, here: Here) -> tuple[Value, ...]:
         """Return the divisors of the share, the largest first; none where it cannot be cut."""
+        # Every pass takes equally many samples; the whole share is what "auto" is.
         share = 1 if here.whole else here.share
         return tuple(b for b in range(share - 1, 0, -1) if share % b == 0)
 

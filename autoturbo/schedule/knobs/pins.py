@@ -91,6 +91,7 @@ class Pins:
             if name not in chosen and decision.canonical(getattr(knobs, name), here) not in kept:
                 chosen[name] = decision.canonical(values[0], here)
         known = {own.layer: self._following(own) for own in knobs.overrides}
+        # What is fixed for one layer holds over what is fixed for all.
         known |= {
             layer: _fixed_over(own, self.names(layer), known.get(layer))
             for layer, own in self.own.items()
@@ -154,6 +155,7 @@ def _fixed_over(
 
 def parts_of_name(name: str) -> tuple[str, str]:
     """Return the layer and the knob of ``LAYER.KNOB``; no layer for a knob of the model."""
+    # Names of layers may have dots in them, those of knobs have none.
     layer, _, knob = name.rpartition(".")
     return ("", name) if name in model_knobs() else (layer, knob)
 
