@@ -316,6 +316,7 @@ class GraphBuilder:
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
         """Return a strided slice built of Gather nodes, for opsets whose Slice has no steps."""
         for count, (axis, start, end, stride) in enumerate(cuts, 1):
+            # An end beyond the front, as Slice wants it, is -1 to ``range``.
             positions = self.integers(range(start, max(end, -1), stride), "positions")
             target = to if count == len(cuts) else self.new_name(f"{name}.picked")
             name = self.one("Gather", name, positions, to=target, axis=axis)
@@ -378,6 +379,7 @@ def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
         return dim, low, high, step
+    # Slice counts a negative end from the back: to go down to 0 it has to be beyond the front.
     return dim, high - 1, low - 1 if low else -extent - 1, step
 
 
@@ -410,6 +412,7 @@ def without_unread_constants(
     read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
     read.update(leaving)
     kept: list[NodeProto] = []
+    # From the back, since a constant may be read by later constants alone.
     for node in reversed(nodes[:first]):
         if not read.isdisjoint(node.output):
             kept.append(node)

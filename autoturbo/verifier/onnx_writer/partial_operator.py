@@ -158,6 +158,7 @@ class PartialOperator:
         if have is None and operand.constant:
             self.builder.operand(operand)
             have = whole(operand.shape)
+            # Constants are held whole: what the box does not read of them is there as well.
             need = meet(have, frame)
         if volume(need) == 0 and volume(frame) > 0:
             return self.builder.zeros([high - low for low, high in frame], operand.element), True
@@ -356,6 +357,7 @@ def add_node(
     proto.CopyFrom(partial.node.proto)
     kept = [item for item in proto.attribute if item.name not in attributes]
     new = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    # The file's metadata go too: the builder puts the layer's name there.
     for part in (proto.attribute, proto.input, proto.output, proto.metadata_props):
         del part[:]
     proto.attribute.extend([*kept, *new])
