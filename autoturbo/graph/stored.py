@@ -88,7 +88,7 @@ def stored_bytes(
     Args:
         graph: The graph.
         sizes: Tensors and the bytes of each, scales and zero points included.
-        rate: Returns a tensor's bytes per element, likewise.
+        rate: Returns a tensor's bytes per element, scales and zero points included.
     """
     parts: defaultdict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
     most: dict[str, Fraction] = {}

@@ -41,8 +41,8 @@ class Cpu:
         name: Name of the processor's model.
         cores: Physical ones that this process may use.
         hardware_threads: Hardware threads of these cores.
-        l2_bytes: Of the second-level cache of one core; 0 where the system does not say.
-        l3_bytes: Of the largest cache that cores share, likewise.
+        l2_bytes: Bytes of the second-level cache of one core; 0 where the system does not say.
+        l3_bytes: Bytes of the largest cache that cores share; 0 where the system does not say.
         bandwidth: Bytes per second that all cores copy, read and written.
         core_macs_per_s: Multiply-accumulates per second of one core in a product of float32.
         macs_per_s: Multiply-accumulates per second of all cores together.

@@ -45,9 +45,9 @@ class HostModel:
         hash: Hash of the model's graph.
         batch: Samples of a batch.
         batch_dim: Dimensions that count samples, where they were given.
-        shapes: Extents by input name, likewise.
-        dims: Extents by the name of a dimension, likewise.
-        values: Elements by input name, likewise.
+        shapes: Extents by input name, where they were given.
+        dims: Extents by the name of a dimension, where they were given.
+        values: Elements by input name, where they were given.
         agreed: Its inputs agree on the batch.
     """
 

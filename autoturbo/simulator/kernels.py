@@ -290,8 +290,8 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
 
     Args:
         first: Instructions of an engine in order; -1 ends them.
-        second: Intervals of another engine, likewise.
-        third: Intervals of a third one, or of the second again.
+        second: Those of another engine; -1 ends them.
+        third: Those of a third one, or of the second again; -1 ends them.
         begin: Seconds at which each instruction of the program begins.
         end: Seconds at which it ends.
     """

@@ -158,9 +158,9 @@ class Measurement(Shown):
         busy: Busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
             dma_out), copies between kernels included; the mean over clusters.
         overlap: Seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
-            vector and transfer all three; likewise.
+            vector and transfer all three; the mean over clusters.
         waits: Seconds that each engine of one cluster stood idle inside a kernel because what its
-            next instruction needs was not there; likewise.
+            next instruction needs was not there; the mean over clusters.
         bytes: Moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
             ``"gb_read"``, ``"gb_written"``, ``"core_to_core"``, ``"lb"`` (both directions).
         energy: Joules, where the target gives the figures.
@@ -349,14 +349,12 @@ class Failure:
 
 
 Outcome = Measurement | Failure
+"""What measuring a setting yields."""
 
 
 def seconds_of(outcome: object) -> float:
     """Return the latency of an outcome; infinite for a failure, and where there is no outcome."""
     return getattr(outcome, "latency", math.inf)
-
-
-"""What measuring a setting yields."""
 
 
 class RangeJson(TypedDict):

@@ -115,7 +115,7 @@ class MeasurerInfo:
         repeats: Timed runs of one measurement, of which the median counts.
         warm_up: Runs before these that are not counted.
         build_limit_s: Seconds for a build; None for as long as it takes.
-        run_limit_s: Seconds for all runs of a measurement, likewise.
+        run_limit_s: Seconds for all runs of a measurement; None for as long as they take.
         at_once: Measurements on this computer whose runs go on at the same time, whatever number of
             processes measure; others wait, builds do not. None for any number.
         reports: What each run gives, of :data:`REPORTS`; with the latency alone a run gives a

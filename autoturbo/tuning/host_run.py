@@ -239,6 +239,7 @@ def tune_on_host(
     key = host_key(graph, cpu)
     baselines = baselines_of(DividedModel.of(Path(graph.source), graph), cpu)
     limits = {
+        # The baselines are trials of the run, but not of what the user allows.
         "trials": baselines + (config.trials or TRIALS),
         "patience": config.patience or PATIENCE,
         "time_budget": config.time_budget,
@@ -445,6 +446,7 @@ def _race(
     if not comparison.made or not others:
         return None
     gain, chosen = comparison.gain(base, others[0]), found.chosen
+    # The search had found it about the fastest; measured in turn with the others it was not.
     refuted = (numbers[TUNED],) if TUNED in numbers and chosen != TUNED else ()
     made = sum(map(len, comparison.seconds.values()))
     return Race(

@@ -407,8 +407,8 @@ class _WorkInside:
     Attributes:
         inside: The body.
         macs: Multiply-accumulates, of all times.
-        vector: Plain vector operations, likewise.
-        special: Transcendental operations, likewise.
+        vector: Plain vector operations, of all times.
+        special: Transcendental operations, of all times.
         axes: Axes of one product that has all multiply-accumulates.
         counted: Whether nothing is missing.
         read: The constants that its operators read, and those that these are made of.

@@ -130,9 +130,9 @@ def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
 
     Args:
         low: First elements of the boxes, ``(n, rank)``.
-        high: One past the last, likewise.
+        high: One past the last elements of these boxes.
         other_low: First elements of the boxes that they are intersected with.
-        other_high: One past the last of these, likewise.
+        other_high: One past the last elements of those.
     """
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)
