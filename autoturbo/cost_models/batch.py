@@ -136,7 +136,7 @@ class BatchFeatures:
     Args:
         known: Statistics of kernels.
         model: Trained beforehand, to predict them; None if a kernel is to take what it takes alone.
-        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        target: Figures of :func:`autoturbo.cost_models.features.target_vector`.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
 
@@ -161,9 +161,11 @@ class BatchFeatures:
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
         """Return the kernels of candidates; those of the list asked about last are remembered."""
+        # A search ranks a list and then looks at the same one: identity is enough.
         if self._last is not None and settings is self._last[0]:
             return self._last[1]
         plans = self._known.kernels_of(settings)
+        # All new kernels in one call: trees cost by the call more than by the row.
         self._learn()
         planned = [plan for plan in plans if plan is not None]
         counts = [0 if plan is None else len(plan.kernels) for plan in plans]

@@ -45,7 +45,7 @@ class Booster:
     """Trained trees.
 
     Attributes:
-        trees: As XGBoost has them.
+        trees: The trees as XGBoost has them.
     """
 
     trees: xgboost.Booster
@@ -66,11 +66,11 @@ class Booster:
 
         Args:
             rows: Features, ``(n, columns)``.
-            labels: What the trees learn to predict, ``(n,)``.
+            labels: Values that the trees learn to predict, ``(n,)``.
             weights: Weights of the rows, ``(n,)``, of any scale; all alike if None.
             objective: The loss, in XGBoost's words.
-            trees: How many to grow.
-            groups: What is ranked together, ascending numbers, ``(n,)``.
+            trees: Number of trees to grow.
+            groups: Groups of rows that are ranked together, ascending numbers, ``(n,)``.
             start: Trees that stay, and whose errors the new ones correct; none if None.
             parameters: More of XGBoost's.
         """
@@ -118,6 +118,7 @@ class Booster:
         if count:
             matrix = xgboost.DMatrix(rows[:, : self.trees.num_features()], nthread=1)
             ends = self.trees.predict(matrix, pred_leaf=True).astype(np.int64).reshape(count, trees)
+        # Each tree has columns of its own; the root of their number makes rows of length 1.
         columns = ends + self._first_nodes[:-1]
         values = np.full(columns.size, trees**-0.5)
         where = (values, columns.ravel(), np.arange(0, columns.size + 1, trees))
@@ -125,7 +126,7 @@ class Booster:
 
     @functools.cached_property
     def _first_nodes(self) -> Ints:
-        """Return where the nodes of each tree begin among those of all, and how many there are."""
+        """Return the first node of each tree among those of all trees, and their number."""
         document = json.loads(bytes(self.trees.save_raw("json")))
         grown = document["learner"]["gradient_booster"]["model"]["trees"]
         nodes = [int(tree["tree_param"]["num_nodes"]) for tree in grown]
@@ -142,7 +143,7 @@ class Booster:
 
         Args:
             path: The file.
-            checksum: That :meth:`save` returned. XGBoost crashes at some damaged files.
+            checksum: Checksum that :meth:`save` returned. XGBoost crashes at some damaged files.
 
         Raises:
             InputError: The file is missing or damaged.

@@ -34,7 +34,7 @@ class Example:
 
     Attributes:
         rows: Features of its kernels, ``(sub-graphs, columns)``.
-        launches: Of each kernel.
+        launches: Number of launches of each kernel.
         setting: Features of the candidate as a whole.
         base: Seconds that predictions are relative to, of one launch, ``(sub-graphs,)``.
         times: Seconds of one launch of each kernel; None for a failed candidate, and where only
@@ -77,10 +77,10 @@ class Kernels(NamedTuple):
 
 
 class ModelStart(NamedTuple):
-    """What a cost model begins with.
+    """Seed and trees that a cost model begins with.
 
     Attributes:
-        seed: Of all its chance.
+        seed: Seed of all chance in the model.
         trees: The pretrained model that estimates are of; None where they are of none.
     """
 
@@ -117,10 +117,10 @@ MakeModel = Callable[[ModelStart], KernelModel]
 
 
 def plugged(name: str | None) -> MakeModel | None:
-    """Return how the cost model of a name is made; None where that is ours.
+    """Return the factory of a plug-in's cost model by its name; None for a built-in one.
 
     Args:
-        name: Of a plug-in; of ours, or a folder of one trained beforehand; None for the package's.
+        name: A plug-in's name; ours, or a folder of one trained beforehand; None for the package's.
 
     Raises:
         PluginError: It cannot be imported or made, or is no cost model.
@@ -144,8 +144,8 @@ class _Plugged:
     """A plug-in's model, whose answers are looked at.
 
     Attributes:
-        name: Its name.
-        model: What its entry point gave.
+        name: Name of the plug-in.
+        model: The model that its entry point gave.
     """
 
     name: str
@@ -160,7 +160,7 @@ class _Plugged:
         self._guarded("fit", examples)
 
     def predict(self, kernels: Kernels) -> tuple[Floats, Floats]:
-        """Return what the plug-in says of kernels.
+        """Return the plug-in's predictions for kernels, checked.
 
         Raises:
             PluginError: It fails, or that is no answer.

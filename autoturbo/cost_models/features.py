@@ -95,7 +95,7 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
 
     Args:
         knobs: The candidate.
-        overrides: Of sub-graphs, by row; the others have what the model's knobs say.
+        overrides: Knobs of sub-graphs, by row; the others have what the model's knobs say.
         count: Sub-graphs.
     """
     vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
@@ -130,9 +130,9 @@ def kernel_rows(
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
-        overrides: Of :func:`override_rows`.
-        knobs: Of :func:`knob_vector`, the same for all sub-graphs or one row each.
-        target: Of :func:`target_vector`.
+        overrides: Rows of :func:`override_rows`.
+        knobs: Rows of :func:`knob_vector`, the same for all sub-graphs or one row each.
+        target: Figures of :func:`target_vector`.
     """
     rows = len(statistics)
     same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
@@ -154,7 +154,7 @@ def alone(rows: Rows) -> NDArray[np.float64]:
     With all of their boundary in the local buffers, and in DDR.
 
     Args:
-        rows: Of :func:`kernel_rows`.
+        rows: Rows of :func:`kernel_rows`.
 
     Returns:
         None of the two, ``(0, kernels)``, for rows without the portable columns, those of an
@@ -178,11 +178,11 @@ def setting_row(
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
 
     Args:
-        statistics: Of its distinct kernels, ``(kernels, columns)``.
-        launches: How often each is launched, ``(kernels,)``.
+        statistics: Statistics of its distinct kernels, ``(kernels, columns)``.
+        launches: Launches of each kernel, ``(kernels,)``.
         overrides: The sub-graphs' knobs, a row per kernel.
         knobs: The model's, one row.
-        target: Its figures, one row.
+        target: Figures of the target, one row.
     """
     if not len(statistics):
         totals = largest = np.zeros(statistics.shape[1])

@@ -48,7 +48,7 @@ class KernelTrees:
     """Our model of kernels: trees, or what latencies alone say of them.
 
     Attributes:
-        sums: What was learned from latencies alone; None where kernels were measured.
+        sums: Model learned from latencies alone; None where kernels were measured.
     """
 
     sums: TotalsModel | None = None
@@ -76,6 +76,7 @@ class KernelTrees:
             return
         measured = _recent([e for e in examples if e.times is not None])
         rows, labels, weights, units = _kernels(measured)
+        # The same rows for all units: only labels differ.
         learned = [merged(rows, labels - unit, weights) for unit in units]
         self._trees = [
             Booster.of(
@@ -123,7 +124,7 @@ class CostModel:
         """Learn from examples.
 
         Args:
-            examples: In the order of their trials, at least :data:`FEWEST` of them measured.
+            examples: Examples in the order of their trials, :data:`FEWEST` or more measured.
             start: The seed, and trees that the examples' bases are of.
             make: Makes the model of kernels.
 
@@ -132,6 +133,7 @@ class CostModel:
             which settings are.
         """
         known, feasible = np.asarray([e.measured for e in examples], np.float64), None
+        # Without a failure there is nothing to tell apart.
         if not known.all():
             rows, seed = np.stack([e.setting for e in examples]), start.seed
             feasible = Booster.of(rows, known, objective="binary:logistic", trees=40, seed=seed)
@@ -141,7 +143,7 @@ class CostModel:
 
     @property
     def sums(self) -> TotalsModel | None:
-        """Return what knows deviations of sums of kernels; None where only kernels' are known."""
+        """Return the model of sums with their deviations; None where kernels were measured."""
         sums: TotalsModel | None = getattr(self.times, "sums", None)
         return sums
 
@@ -167,7 +169,7 @@ def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats, Floats]
 
 
 def _units(rows: Rows, base: Floats) -> Floats:
-    """Return what trees predict times over, logarithms over the base, ``(units, kernels)``.
+    """Return the units that trees predict times in, logarithms over the base, ``(units, kernels)``.
 
     The base itself is the first.
     """

@@ -17,7 +17,7 @@ class Prediction:
     """Predictions for candidates.
 
     Attributes:
-        expected: What each gives, lower is better, ``(points,)``.
+        expected: Expected figure of each candidate, lower is better, ``(points,)``.
         optimistic: What it might give at best, ``(points,)``: kernels that nobody measured would
             find all that crosses their boundaries in LB. What they take depends mostly on where
             their tensors are, which no model knows well beforehand.

@@ -160,7 +160,7 @@ def train(
     Args:
         table: The data set.
         notes: More for the card: where the data is from, accuracy.
-        learn: Which candidates to learn from, ``(settings,)``; all if None.
+        learn: Mask of the candidates to learn from, ``(settings,)``; all if None.
         start: A model that is corrected by what the data set says; a new one if None.
 
     Raises:
@@ -172,6 +172,7 @@ def train(
         raise UsageError("the data set has no measured setting")
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
+    # In the mean 1: the regularisation counts weights.
     rows, weights = table.rows[known], weights / weights.mean()
     if start is None:
         booster, trees = Booster.of(rows, labels, weights, trees=TREES, **GROWN), TREES
@@ -200,7 +201,7 @@ def folder_of(name: str) -> Path:
 
 
 def content_of(name: str) -> str:
-    """Return what tells a model from another, wherever its folder is: a hash of its trees.
+    """Return a hash of a model's trees, which names it wherever its folder is.
 
     A plug-in's is told by its name and version.
 

@@ -47,8 +47,8 @@ def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretra
     """Return a pretrained model, if an evaluator gives the plan that its features need.
 
     Args:
-        evaluator: Of the run.
-        folder: Of the model; the package's if None.
+        evaluator: Evaluator of the run.
+        folder: Folder of the model; the package's if None.
 
     Raises:
         InputError: That model is of other versions than this release, or there is none.
@@ -65,9 +65,9 @@ class Ranker:
 
     Attributes:
         evaluator: Gives statistics of candidates, where there is no prior.
-        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        target: Figures of :func:`autoturbo.cost_models.features.target_vector`.
         share: Samples that ``batches_per_cluster="auto"`` stands for.
-        seed: Of the trees.
+        seed: Seed of the trees.
         prior: What it starts from, where the evaluator has a ``model_scheduler``; then it can rank
             at once, and learns how far the prior is off.
         figure: What is ranked by, lower is better; the latency if None. The prior stands in for it
@@ -130,6 +130,7 @@ class Ranker:
         figure = self.figure(outcome)
         if not figure:  # nothing is moved, or it is not known
             return None
+        # Trees begin with estimates of seconds: other figures are brought to that scale once.
         self._unit = self._unit or figure / float((example.launches * example.base).sum())
         return figure / self._unit
 
@@ -239,6 +240,7 @@ class Ranker:
         model = self._current()
         if model.feasible is not None:
             rows = np.stack(self._features.setting_rows(batch))[batch.possible]
+            # Bounded: a model that has seen few failures must not rule anything out.
             scores[batch.possible] -= np.log(np.clip(model.feasibility(rows), 1e-3, 1.0))
         return scores
 
@@ -264,6 +266,7 @@ class Ranker:
 
         Where measurements vary it is trained on all of them: they take long, and every one counts.
         """
+        # A ladder of sizes is enough for exact times, and the same whenever a run was interrupted.
         rung = len(self.examples) if self._varies else _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             trees = None if self.prior is None else self.prior.factors
@@ -285,6 +288,7 @@ def _rung(examples: Sequence[Example]) -> int:
         measured += examples[start].measured
         start += 1
     rung = start
+    # Four at least, or the first rungs would be one example apart.
     while (larger := max(math.ceil(rung * _GROWTH), rung + 4)) <= len(examples):
         rung = larger
     return rung

@@ -108,6 +108,7 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
     """
     c = _columns(statistics)
     near, far = np.maximum(c["near_s"], _TINY), np.maximum(c["far_s"], _TINY)
+    # One byte more: some kernels move none.
     moved = c["ddr_bytes"] + 1
     columns = [
         _log(far, near), _log(c["copy_s"], near), _log(c["copy_gb_s"], near),
@@ -169,6 +170,7 @@ def _near_ratios(c: dict[str, Floats], near: Floats) -> list[Floats]:
         c["overhead_s"], c["layers_s"], c["chain_s"], c["copy_s"] + from_ddr,
         np.maximum(engines, near - from_ddr),
     )  # fmt: skip
+    # Below that share logarithms would tell apart what is next to nothing.
     return [np.log(np.maximum(taken, 0) / near + _LITTLE) for taken in seconds]
 
 

@@ -74,7 +74,7 @@ class _Prior:
     """Covariance of kernels' factors, as an operator.
 
     Attributes:
-        leaves: Of the kernels, ``(kernels, leaves)``, sparse; rows have length 1.
+        leaves: Leaves of the kernels, ``(kernels, leaves)``, sparse; rows have length 1.
         spread: Standard deviation of the part that alike kernels share.
         own: Standard deviation of a kernel's own part.
     """
@@ -104,7 +104,7 @@ class _Prior:
 
         Args:
             shares: Weights, ``(sums, kernels)``, sparse; those of a sum add up to 1.
-            leaves: Of the kernels, all of them different.
+            leaves: Leaves of the kernels, all of them different.
         """
         alike = np.asarray(((shares @ leaves) ** 2).sum(axis=1), np.float64)
         alone = np.asarray((shares**2).sum(axis=1), np.float64)
@@ -120,7 +120,7 @@ class _Fit:
         evidence: Logarithm of the probability of what was measured, up to a constant.
         weights: The covariance times these are the factors, ``(kernels,)``.
         shares: Share of each candidate's time by kernel, ``(candidates, kernels)``.
-        covariance: Of the candidates' logarithms, ``(candidates, candidates)``.
+        covariance: Covariance of the candidates' logarithms, ``(candidates, candidates)``.
     """
 
     prior: _Prior
@@ -141,7 +141,7 @@ class TotalsModel:
     Attributes:
         trees: Say how alike kernels are.
         numbers: Positions of the kernels that were launched, by features.
-        fit: Their factors.
+        fit: Fitted factors of the kernels.
     """
 
     trees: Booster
@@ -150,19 +150,21 @@ class TotalsModel:
 
     @staticmethod
     def of(totals: Sequence[Total], trees: Booster | None = None) -> TotalsModel:
-        """Return what candidates teach; standard deviations are the most likely of a few.
+        """Return factors fitted to candidates; standard deviations are the most likely of a few.
 
         Args:
             totals: The candidates.
             trees: Say how alike kernels are; they may see the first columns of the features alone.
                 If None they are grown on chance, which cuts where kernels differ at all.
         """
+        # The latest: the region that the search is in now.
         recent = totals[-MOST:]
         features = np.concatenate([total.rows for total in recent])
         numbers, index, first = _distinct(features)
         owner = np.repeat(np.arange(len(recent)), [len(total.rows) for total in recent])
         seconds = np.concatenate([total.seconds for total in recent])
         if trees is None:
+            # Sorted, so that trees do not depend on the order of trials.
             ordered = np.unique(features, axis=0)
             trees = Booster.of(ordered, np.random.default_rng(0).normal(size=len(ordered)))
         shape = (len(recent), len(first))
@@ -208,11 +210,12 @@ class TotalsModel:
         own = np.where(seen[:, None], known[position], 0.0)
         cross = shares @ self.fit.prior.between(leaves, known, own)
         variances = self.fit.prior.variances(shares, leaves)
+        # What was measured takes away from the prior variance what it explains.
         variances -= (np.linalg.solve(self.fit.covariance, cross.T).T * cross).sum(axis=1)
         return np.sqrt(np.maximum(variances, 0.0))
 
     def _positions(self, rows: Rows) -> tuple[Ints, Flags]:
-        """Return where kernels are among those launched, 0 for the others, and which were."""
+        """Return positions of kernels among those launched, 0 for others, and a mask."""
         found = [self.numbers.get(key, -1) for key in row_bytes(rows).tolist()]
         position = np.asarray(found, np.int64)
         return np.maximum(position, 0), position >= 0
@@ -232,7 +235,7 @@ class _Known:
 
     Attributes:
         spent: Predicted seconds by candidate and kernel.
-        logarithms: Of the measured latencies.
+        logarithms: Logarithms of the measured latencies.
         noise: Standard deviations of these.
     """
 
@@ -248,8 +251,10 @@ class _Known:
             shares, sums = self._shares(factors)
             passed = prior.of(shares.T)
             inner = shares @ passed + np.diag(self.noise**2)
+            # Logarithms of sums, made linear at the present factors.
             wanted = self.logarithms - np.log(sums) + shares @ factors
             solved = np.linalg.solve(inner, wanted)
+            # Factors are the covariance times the weights, so that no inverse of it is needed.
             steps = (shares.T @ solved - weights, passed @ solved - factors)
             before, (weights, factors, loss) = loss, self._along(weights, factors, loss, *steps)
             if before - loss < SMALL:
@@ -271,7 +276,7 @@ class _Known:
         return weights, factors, loss
 
     def _loss(self, weights: Floats, factors: Floats) -> float:
-        """Return what the most likely factors minimise: errors over noise, and unlikely factors."""
+        """Return the loss of factors: squared errors over noise, and their own unlikeliness."""
         error = (self.logarithms - np.log(self._shares(factors)[1])) / self.noise
         return float(error @ error + weights @ factors)
 

@@ -39,8 +39,8 @@ class Table:
         statistics: :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: Seconds; not a number for failures, ``(settings,)``.
-        measured: Which candidates are no failures.
-        default: Which are the default schedule.
+        measured: Mask of the candidates that are no failures.
+        default: Mask of the candidates that are the default schedule.
         parent: What each is a neighbour of, of those near what a search begins with or near the
             best; -1 for all others, ``(settings,)``.
         bound: Seconds that no schedule is below, ``(settings,)``.
@@ -68,7 +68,7 @@ class Table:
 
         Args:
             data: Measured settings. Times of kernels follow from latencies where need be.
-            start: What is known of kernels where only latencies are; nothing if None.
+            start: Trees for kernels of which only latencies are known; none if None.
         """
         rows, base = portable_rows(data.statistics, _own(data)), base_seconds(data.statistics)
         expected = base if start is None else base * np.exp(start.predict(rows))
@@ -100,6 +100,7 @@ class Table:
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
+        # Relative to the pool: models and targets differ by orders of magnitude.
         good = np.where(self.measured, best[self.pool] / self.latency, 0)
         spent = self.launches * np.nan_to_num(self.times)
         total = np.maximum(np.bincount(self.owner, spent, len(self.latency)), 1e-30)
@@ -117,7 +118,7 @@ class Table:
 
 
 def _parents(data: Measurements) -> Ints:
-    """Return the candidate that each is a neighbour of; -1 for those that are drawn at random."""
+    """Return the candidate that each one is a neighbour of; -1 for candidates drawn at random."""
     number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
     found: Ints = np.where(parent >= 0, np.arange(len(number)) - number + parent, -1)
     return found
@@ -133,7 +134,7 @@ def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) 
         data: Settings and their kernels.
         rows: Features of kernels, ``(kernels, columns)``.
         base: Seconds that are expected of a launch of each kernel, ``(kernels,)``.
-        start: What expects them; None for nothing but what kernels take alone.
+        start: Trees that expect them; None for nothing but what kernels take alone.
     """
     times = data.times.copy()
     untimed = data.measured & ~data.timed
@@ -148,6 +149,7 @@ def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) 
         model = TotalsModel.of(totals, start)
         for total, mine in zip(totals, kernels, strict=True):
             factors = np.exp(model.told(total.rows)[0])
+            # The sum is measured, its parts are guessed: they are scaled to it.
             factors *= total.latency / float((total.seconds * factors).sum())
             times[mine] = base[mine] * factors
     return times

@@ -74,6 +74,7 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
     reads = [access for op in graph.operators for access in op.input_maps]
     maps = [*reads, *(access for op in graph.operators for access in op.output_maps)]
     dims = [dim for access in maps for dim in access.dims]
+    # Outermost first: ``narrow_axes`` takes the terms as digits, the longest step leading.
     terms = [t for dim in dims for t in sorted(dim.terms, key=lambda term: -abs(term[1]))]
     axes = [axis for op in graph.operators for axis in op.axes]
     sizes = [_element(t, dtype, integers=integers) for t in graph.tensors]
@@ -107,6 +108,7 @@ def _element(tensor: Tensor, dtype: str, *, integers: bool) -> tuple[int, int]:
     if integers and tensor.integer_bytes is not None:
         return tensor.integer_bytes, 1
     size = bytes_per_element(tensor, dtype)
+    # A denominator above 1 marks what is kept narrow, also where a byte holds one element.
     several = 2 if tensor.stored and size.denominator == 1 else 1
     return size.numerator * several, size.denominator * several
 
@@ -155,6 +157,7 @@ def narrow_axes(
             start = max(low[axis], -((-lowest) // step))
             last = min(high[axis] - 1, highest // step)
             low[axis], high[axis] = start, last + 1
+            # Inner terms are bounded only where the outer one stands still.
             if start != last:
                 break
             least -= start * g.term_step[term]
@@ -194,7 +197,7 @@ class Regions(NamedTuple):
         seen: Per tensor, 1 if the operators touch it.
         box_low: Over all axes: first step of each operator's loops; none where it is not needed.
         box_high: One past the last.
-        room: Of any contents, ``(6, MAX_AXES)``.
+        room: Scratch space of any contents, ``(6, MAX_AXES)``.
     """
 
     low: Ints
@@ -264,6 +267,7 @@ def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
         wanted = True
     for axis in range(count):
         if not g.axis_parallel[g.axis_start[op] + axis]:
+            # Sums and whole dimensions run over all of their axis, however little is wanted.
             axis_low[axis], axis_high[axis] = 0, g.axis_extent[g.axis_start[op] + axis]
     return wanted
 
@@ -298,6 +302,7 @@ def propagate_in(g: GraphArrays, ops: Ints, regions: Regions) -> None:
     """
     axis_low, axis_high = regions.room[0], regions.room[1]
     part_low, part_high = regions.room[2], regions.room[3]
+    # Back through the operators, so that all readers of a tensor have said what they need of it.
     for index in range(len(ops) - 1, -1, -1):
         op = ops[index]
         start, end = g.axis_start[op], g.axis_start[op + 1]

@@ -22,9 +22,9 @@ class BatchObstacle:
 
     Attributes:
         operator: Name of the first operator at which they cannot; of an output, that tensor's.
-        kind: Of the operator; "output" for an output.
+        kind: Kind of the operator; "output" for an output.
         reason: What it does, as the rest of a sentence that begins with it.
-        mend: What to change in the model.
+        mend: Change of the model that would help.
     """
 
     operator: str
@@ -45,7 +45,7 @@ class BatchObstacle:
 
 @dataclass(frozen=True, slots=True)
 class BatchTrace:
-    """Where samples are.
+    """Dimensions of tensors and axes of operators that count samples.
 
     Attributes:
         tensors: Per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose
@@ -121,6 +121,7 @@ def sample_dims_from(graph: Graph, batch: int, dims: Mapping[int, int]) -> dict[
             place = mixed.without and _origin(seeded, *mixed.without)
             if not place or place[0] in found:
                 return None
+            # One input more in every round, so this ends.
             found[place[0]] = place[1]
         else:
             return found if all(t in trace.tensors for t in graph.outputs) else None
@@ -182,10 +183,12 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if operator.opaque:
         raise _MixedError(operator, "runs whole, not analysed", _OF_OPAQUE)
     sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
+    # Two axes that count samples would pair every sample with every other.
     if len(sample_axes) != 1:
         raise _MixedError(operator, _COMBINES, _ALIKE)
     axis, unit = sample_axes.pop()
     _require_samples(graph, operator, (axis, unit), trace)
+    # What it does depends on the position, which its maps do not show and a part counts anew.
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
     trace.axes[index] = (axis, unit)
@@ -204,8 +207,10 @@ def _axis_of(
             digit = _Digit(axis, unit, graph.batch)
             if not digit.counted_by(operator, coefficient):
                 continue
+            # Samples are apart if they are not summed and no other term reaches into the next.
             if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
                 return axis, unit // coefficient
+            # A gather may read this axis whole; another one may still have the samples.
             if operator.kind not in _GATHERS:
                 raise _MixedError(operator, _ACROSS, _ALIKE)
     raise _mixes(graph, operator, position)
@@ -216,9 +221,9 @@ class _Digit:
     """The digit of a dimension that counts samples.
 
     Attributes:
-        axis: That addresses it.
-        unit: Its weight.
-        batch: Its range.
+        axis: The axis that addresses the dimension.
+        unit: Elements of the dimension from one sample to the next.
+        batch: The number of samples along the axis.
     """
 
     axis: int
@@ -232,6 +237,7 @@ class _Digit:
 
     def alone(self, operator: Operator, access: DimAccess) -> bool:
         """Return whether the axis alone selects the sample; other terms stay below one sample."""
+        # Whole batches do not change which sample it is: what is left has to stay within one.
         low = high = self.less(access.offset)
         for axis, coefficient in access.terms:
             if axis == self.axis:
@@ -320,7 +326,7 @@ def _require_samples(
 
 
 def _place_of(access: AccessMap, axis: int, unit: int) -> tuple[int, int] | None:
-    """Return the dimension that an axis addresses, and the weight of its samples there."""
+    """Return the dimension that an axis addresses, and the elements between two samples there."""
     steps = [dict(read.terms).get(axis, 0) for read in access.dims]
     return next(((dim, unit * step) for dim, step in enumerate(steps) if step > 0), None)
 
@@ -339,7 +345,7 @@ def _joins(operator: Operator, axis: int) -> bool:
 def _dim_of(
     graph: Graph, operator: Operator, place: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return the output dimension that an axis indexes, and the weight of its samples there."""
+    """Return the output dimension that an axis indexes, and the elements between samples there."""
     axis, unit = label
     shape = graph.tensors[operator.outputs[place]].shape
     for dim, dim_access in enumerate(operator.output_maps[place].dims):
@@ -388,7 +394,7 @@ class _Change:
     """Another batch for one operator.
 
     Attributes:
-        axis: That counts samples.
+        axis: The axis that counts samples.
         unit: Weight of the samples' digit of it.
         old: Samples so far.
         new: Samples from now on.

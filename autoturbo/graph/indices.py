@@ -57,6 +57,7 @@ def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None
     """Return the shortest period along a dimension, and the step by which each index then grows."""
     moved = np.moveaxis(indices, dim, 0)
     extent = moved.shape[0]
+    # The shortest period makes the longest digit; whole periods alone are digits.
     for period in (p for p in range(1, extent // 2 + 1) if extent % p == 0):
         step = moved[period].reshape(-1, moved.shape[-1])[0]
         step = step - moved[0].reshape(-1, moved.shape[-1])[0]
@@ -67,10 +68,10 @@ def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """Which dimension of a tensor indices count along, and where it holds the samples.
+    """Dimension of a tensor that indices count along, and the place of the samples in it.
 
     Attributes:
-        component: Of an index, the one that counts along it.
+        component: Component of an index that counts along the dimension.
         batch: Samples of the tensor.
         inner: Elements of the dimension per sample that follow each other.
     """
@@ -98,6 +99,7 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
         numbers = np.arange(indexed.batch).reshape(-1, *(1,) * (counted.ndim - dim - 2))
         if (counted != numbers).any() or (apart != np.take(apart, [0], dim + 1)).any():
             continue
+        # Larger ones are written as a repetition, not element by element.
         if indices.size // indexed.batch * batch > MOST_GROWN:
             return None
         return _written(np.take(apart, [0] * batch, dim + 1), dim, indexed, batch), inner
@@ -141,7 +143,7 @@ def counted_from_front(indices: np.ndarray, extents: tuple[int, ...]) -> np.ndar
 
     Args:
         indices: Components last.
-        extents: Of the dimensions that the components count along.
+        extents: Extents of the dimensions that the components count along.
     """
     wide = indices.astype(np.int64)
     return np.where(wide < 0, wide + np.asarray(extents, np.int64), wide)

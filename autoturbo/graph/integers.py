@@ -77,6 +77,7 @@ def with_integers(graph: Graph) -> Graph:
     if not works and not any(tensor.integer_bytes for tensor in graph.tensors):
         return graph
     scales = _scales(graph, works) if works else set()
+    # Scales are part of the instructions and take no memory; 8-bit values take a byte.
     sizes = dict.fromkeys(scales, 0) | dict.fromkeys(held, 1)
     return replace(
         graph,
@@ -138,6 +139,7 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
         elif _reads_bytes(graph, operator, back) and (ends := _ends(graph, operator)):
             cores.add(index)
             works[index] = _without_bias(operator)
+            # Relus and clips before the rounding are its saturation: they cost nothing.
             works |= {i: NO_WORK for end in ends for i in end[:-1]}
             works |= {end[-1]: _requantised(graph, operator, end) for end in ends}
         elif _reads_bytes(graph, operator, back) and _is_activated(graph, operator):
@@ -192,7 +194,7 @@ def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> 
 
     Args:
         graph: The graph.
-        works: Of the operators in integers.
+        works: Work of the operators in integers.
         readers: Operators that read 8-bit values as they are, and write them.
     """
     found = {}
@@ -301,6 +303,7 @@ def _end(graph: Graph, tensor: int) -> list[int] | None:
     while len(graph.consumers[tensor]) == 1 and tensor not in graph.returned:
         (reader,) = graph.consumers[tensor]
         operator = graph.operators[reader]
+        # As a bound of a Clip, or twice, the tensor is not just passed on.
         if operator.inputs[0] != tensor or operator.inputs.count(tensor) > 1:
             return None
         end.append(reader)
@@ -332,6 +335,7 @@ def _requantised(graph: Graph, operator: Operator, end: list[int]) -> Work:
     for tensor in operator.inputs:
         if not _is_real(graph.tensors[tensor].dtype):
             continue
+        # Given to the model: its scale is not known here.
         if graph.producer[tensor] < 0:
             return REQUANTISE
         scales.append(graph.operators[graph.producer[tensor]].inputs[1:])
@@ -363,8 +367,8 @@ class Rescaling(NamedTuple):
 
     Attributes:
         cast: The operator that makes the sums real.
-        scale: That which multiplies them.
-        makers: Those that make the scale, for this product alone.
+        scale: The tensor that multiplies the integers.
+        makers: Operators that make the scale, for this product alone.
         factor: The scale, a tensor.
     """
 
@@ -429,6 +433,7 @@ def _from_ranges(graph: Graph, tensor: int, ranges: set[int], found: set[int]) -
         return maker in ranges and tensor != operator.outputs[0]
     if len(operator.outputs) != 1 or operator.pattern > Pattern.INJECTIVE or operator.opaque:
         return False
+    # Noted before its inputs: a caller that gives up throws all of it away.
     found.add(maker)
     return all(_from_ranges(graph, one, ranges, found) for one in operator.inputs)
 

@@ -120,6 +120,7 @@ def _chains(graph: Graph) -> list[list[int]]:
     scales = {end.scale: end for end in rescalings(graph).values()}
     makers = {maker for end in scales.values() for maker in end.makers}
     starts = range(len(graph.operators))
+    # What makes a scale belongs to the product's layer: it begins one only if none took it.
     for start in (*(i for i in starts if i not in makers), *sorted(makers)):
         if not taken[start]:
             chain = sorted(_grow(graph, start, scales))
@@ -174,8 +175,10 @@ def _data_inputs(graph: Graph, index: int) -> set[int]:
 def _diamond(graph: Graph, tensor: int) -> list[int]:
     """Return the elementwise operators from a tensor to the operator at which its readers meet."""
     readers = graph.consumers[tensor]
+    # Bounded, so that looking for a diamond behind a tensor that many read stays cheap.
     if not 1 < len(readers) <= _LONGEST_BRANCH or not _all_elementwise(graph, readers):
         return []
+    # Numbers are topological: only the last reader can have all branches before it.
     meet = max(readers)
     inner: set[int] = set()
     for reader in readers:
@@ -201,6 +204,7 @@ def _branch(graph: Graph, tensor: int, start: int, meet: int) -> list[int] | Non
         fits = _data_inputs(graph, current) == {fed_by} and is_elementwise(graph.operators[current])
         if output is None or not alone or not fits or length == _LONGEST_BRANCH:
             return None
+        # Conversions are no work of their own on either side of a diamond.
         length += graph.operators[current].kind not in QUANTISE | DEQUANTISE
         branch.append(current)
         fed_by, current = output, graph.consumers[output][0]
@@ -213,7 +217,7 @@ def is_elementwise(operator: Operator) -> bool:
 
 
 class _Kinds(NamedTuple):
-    """How many of some operators are of a kind that a layer may hold little of."""
+    """Counts of operators of the kinds that a layer may hold few of."""
 
     matrix: int
     learned: int

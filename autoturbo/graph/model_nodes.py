@@ -49,10 +49,10 @@ class ModelNode:
     """The node of an operator.
 
     Attributes:
-        proto: As in the file, with names as in the file.
-        inputs: By ONNX position, None where absent.
+        proto: The node as in the file, with names as in the file.
+        inputs: Inputs by ONNX position, None where absent.
         captured: Outer values that bodies of control flow read, in the order of their first use.
-        outputs: By ONNX position, None where absent or not used.
+        outputs: Outputs by ONNX position, None where absent or not used.
         positions: Per input of the :class:`Operator`, its place in ``(*inputs, *captured)``.
     """
 
@@ -70,11 +70,11 @@ class Repeated:
     Sample ``i`` has the elements of sample ``i`` modulo the file's own batch.
 
     Attributes:
-        name: Of the constant for the batch that was asked for.
+        name: Name of the constant for the batch that was asked for.
         original: The constant of the file.
         dim: The dimension that counts the samples.
-        had: Its extent in the file.
-        has: Its extent now.
+        had: The constant's extent in the file.
+        has: The constant's extent now.
         batch: Samples in the file.
         inner: Elements of the dimension per sample that follow each other.
     """
@@ -100,8 +100,8 @@ class ModelNodes:
     """A model at static shapes, ready to be written again.
 
     Attributes:
-        graph: As the scheduler sees it.
-        ir_version: Of the file.
+        graph: The model as the scheduler sees it.
+        ir_version: ONNX's IR version of the file.
         opsets: Version by domain; ONNX's own domain is ``""``.
         nodes: One per operator of the graph.
         constants: Nodes that make constants whose elements are not small, with unique names.

@@ -128,6 +128,7 @@ def _guessed_otherwise(source: Source, asked: Extents, values: Values | None) ->
         return None
     if not any((samples or {}).values()):
         return None
+    # They are of the first reading, which is given up.
     source.notes.clear()
     _, program = read_program(source, replace(asked, samples=samples), values)
     return build_graph(program, source).graph
@@ -162,7 +163,7 @@ def samples_by_name(graph: Graph) -> dict[str, int]:
 def _fixed(
     source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
 ) -> tuple[str, str, str] | None:
-    """Return where and why the file cannot be rewritten for one sample; None if it can.
+    """Return the operator by which a file is fixed to its batch, and why; None if there is none.
 
     The scheduler divides the samples among clusters and passes, and the file's nodes are rewritten
     for each share.
@@ -274,6 +275,7 @@ class _Import:
             return self._run(frozen.shapes, frozen)
         told = len(self.source.notes)
         first = self._run(frozen.baked, frozen)
+        # The first run is for shapes at the file's batch alone; the second says the same again.
         self.source.take_back(told)
         rebatch = Rebatch(frozen.batch, frozen.ratio, first.shapes)
         program = self._run(frozen.shapes, frozen, rebatch)
@@ -310,6 +312,7 @@ class _Import:
 
     def _declared(self, frozen: Frozen, rebatch: Rebatch | None) -> dict[str, TypeProto]:
         """Return the types that the file states, at the given input shapes."""
+        # What the file states holds for the shapes that it was made for.
         if not frozen.as_declared:
             return {}
         stated = (*self.model.graph.value_info, *self.model.graph.output)
@@ -338,7 +341,7 @@ class _Trials:
         return examples(self._relations(known), known, free) or {**free, **known}
 
     def explained(self, error: ModelError, known: Mapping[str, int]) -> ModelError:
-        """Return what is wrong with the extents given, or the error if they go together."""
+        """Return an error that mends the given extents, or the error itself if they go together."""
         told = error.hint is not None and "--" in error.hint
         if not known or told or self._fit(known):
             return error
@@ -360,6 +363,7 @@ class _Trials:
     def _relations(self, known: Mapping[str, int]) -> Relations:
         symbols = list(dict.fromkeys(s for several in self._symbols.values() for s in several))
         given = {name: known[name] for name in symbols if name in known}
+        # Only where there are too many to be told apart by numbers: a tie is a guess.
         tied = self._tied() if len(symbols) > MOST_SYMBOLS else {}
         return relations(symbols, given, self._try, tied)
 
@@ -390,6 +394,7 @@ class _Trials:
     def _try(self, extents: Mapping[str, int]) -> None:
         shapes = {name: s for name, s in self.asked.shapes.items() if not self._symbols.get(name)}
         importer = self.importer
+        # A trial's notes are not the model's.
         alone = replace(importer, source=replace(importer.source, notes={}, given=[]))
         alone.try_out(Extents(shapes=shapes, dims=extents), self.samples)
 

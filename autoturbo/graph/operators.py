@@ -49,7 +49,7 @@ class Stored:
     """Narrow storage of a constant that the model dequantises.
 
     Attributes:
-        bits: Of an element.
+        bits: Bits of an element.
         scales: Real numbers beside them.
         points: Zero points beside them, of as many bits.
         integer: The elements are 8-bit integers, which a target may compute with.
@@ -63,12 +63,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What of the file a constant holds, perhaps converted or rearranged.
+    """Content of the file that a constant holds, perhaps converted or rearranged.
 
     Attributes:
         stored: The constant in the file.
-        elements: Of that constant.
-        part: How the elements held were chosen from it; empty for all of them.
+        elements: Elements of the file's constant.
+        part: Choice of its elements from that constant; empty for all of them.
         beside: Scales and zero points of the conversion.
     """
 
@@ -83,7 +83,7 @@ class Tensor:
     """A value of the graph.
 
     Attributes:
-        name: As in the model file.
+        name: Name in the model file.
         shape: Elements per dimension; ``()`` for a scalar.
         dtype: Element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
         constant: Depends on no real input of the model: a weight.
@@ -178,7 +178,7 @@ class Operator:
         parameterised: Has learned parameters (convolution, matrix product by a weight,
             normalisation with scale), so that a layer holds at most one.
         attributes: Other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
-        opaque: Why it has no access maps (never split, runs alone), or None.
+        opaque: Why it runs whole, not analysed: without access maps, never split; or None.
         counted: Its work is known; where it is not, figures of the graph are incomplete.
         integer: Its arithmetic where the target computes in int8, at that type's rates; None: it is
             computed in the run's type.
@@ -339,7 +339,7 @@ class Graph:
     Attributes:
         name: A short name for people and file names.
         tensors: All values; operators refer to them by index.
-        operators: In topological order.
+        operators: Operators in topological order.
         inputs: Indices of the real inputs (those that change from call to call).
         outputs: Indices of the outputs.
         batch: Samples that one evaluation processes.
@@ -431,7 +431,7 @@ class Graph:
 
     @functools.cached_property
     def opaque(self) -> tuple[Operator, ...]:
-        """Return the operators that have no row in the operator table."""
+        """Return the operators that run whole, not analysed: without a row in the table."""
         return tuple(operator for operator in self.operators if operator.opaque)
 
     @functools.cached_property

@@ -21,7 +21,7 @@ def in_topological_order(
     """Return numbers in topological order.
 
     Args:
-        needs: By number, those that go before it.
+        needs: By number, the numbers that go before it.
         places: By number, the smallest goes first among those that are ready; the number itself if
             None, and between equals.
 
@@ -47,10 +47,10 @@ def in_topological_order(
 
 
 def back_from(ends: Iterable[int], needs: Sequence[Iterable[int]]) -> list[int]:
-    """Return what some ends need, depth first: all for the first need of the first end, and so on.
+    """Return the numbers that some ends need, in topological order: depth first, first needs first.
 
     Args:
-        ends: In the order in which they are reached.
+        ends: Numbers in the order in which they are reached.
         needs: By number, those that go before it, in the order in which they are reached; without
             a cycle.
     """
@@ -86,8 +86,8 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
     What a number makes is live until the last one that needs it.
 
     Args:
-        needs: By number, those that go before it, each once.
-        sizes: By number, what it makes.
+        needs: By number, the numbers that go before it, each once.
+        sizes: By number, bytes of what it makes.
     """
     readers, missing = _readers(needs), [set(some) for some in needs]
     ready: list[tuple[int, int]] = []
@@ -95,6 +95,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
     def push(number: int) -> None:
         if not missing[number]:
             freed = sum(sizes[need] for need in needs[number] if readers[need] == {number})
+            # What becomes live less what dies; of equals the smaller number.
             heappush(ready, (sizes[number] - freed, number))
 
     for number in range(len(needs)):
@@ -107,6 +108,7 @@ def least_live_first(needs: Sequence[Iterable[int]], sizes: Sequence[int]) -> li
         order[number] = None
         for need in needs[number]:
             readers[need].remove(number)
+        # Whoever now reads something alone frees it: it is pushed again with a better rank.
         last_readers = (readers[need] for need in needs[number] if len(readers[need]) == 1)
         for reader in readers[number]:
             missing[reader].remove(number)

@@ -19,7 +19,7 @@ class Channels:
     """Dimensions and loops that have one extent in common.
 
     Attributes:
-        extent: Of all of them.
+        extent: Extent that all of them have.
         tensors: ``(tensor, dimension)`` pairs.
         axes: ``(operator, axis)`` pairs.
     """
@@ -61,7 +61,7 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
 
     Args:
         graph: The model.
-        channels: Of :func:`channels_of`.
+        channels: A result of :func:`channels_of`.
         extent: The new number of them, not less than before.
     """
     tensors, operators = list(graph.tensors), list(graph.operators)
@@ -84,6 +84,7 @@ def _next(
         _FixedError: They may not be padded.
     """
     tensor, dim = here
+    # What the model is given and returns has the extents that its users expect.
     if tensor in graph.read or tensor in graph.returned:
         raise _FixedError
     around = [graph.producer[tensor], *graph.consumers[tensor]]
@@ -122,6 +123,7 @@ def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
 
 def _sole(operator: Operator, access: DimAccess) -> int | None:
     """Return the axis of an access that is exactly one axis; None for any other access."""
+    # Axes of one step do not move: an access with one other axis is still one to one.
     moving = [term for term in access.terms if operator.axes[term[0]].extent > 1]
     if access.whole or access.offset or len(moving) != 1 or moving[0][1] != 1:
         return None

@@ -48,11 +48,11 @@ def stored_as(step: Step) -> Stored | None:
 
 
 def view_of(step: Step, position: int) -> View | None:
-    """Return what a node makes of a stored constant; None if it computes new elements.
+    """Return a node's output as a view of a stored constant; None if it computes new elements.
 
     Args:
         step: A node that depends on no input of the model.
-        position: Of its output.
+        position: Position of its output among the node's outputs.
     """
     first, *others = step.inputs or [None]
     kind = kind_of(step.node)
@@ -88,7 +88,7 @@ def stored_bytes(
     Args:
         graph: The graph.
         sizes: Tensors and the bytes of each, scales and zero points included.
-        rate: Returns a tensor's bytes per element, likewise.
+        rate: Returns a tensor's bytes per element, scales and zero points included.
     """
     parts: defaultdict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
     most: dict[str, Fraction] = {}

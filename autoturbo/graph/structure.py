@@ -73,7 +73,7 @@ class LoopCondition(NamedTuple):
 
 
 def loop_condition(body: GraphProto) -> LoopCondition:
-    """Return what the condition of a Loop hangs on, from trip to trip."""
+    """Return the nodes and carried values that decide whether a Loop goes on."""
     number, _, *formal = (value.name for value in body.input)
     places = {name: k for k, name in enumerate(formal)}
     makers = {name: node for node in body.node for name in node.output}
@@ -123,7 +123,7 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
     Args:
         graph: The graph, or a body of control flow.
         outer: Names that it may read from outside.
-        source: Where it is from.
+        source: The file that the graph comes from.
 
     Raises:
         ModelError: Naming the value and the node.

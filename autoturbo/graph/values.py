@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NotFolded:
-    """Why the elements of a constant were not computed.
+    """Reason why the elements of a constant were not computed.
 
     Attributes:
         node: The node that could not be computed, as messages call it.
@@ -34,7 +34,7 @@ class Value:
     """A value while the model is imported.
 
     Attributes:
-        name: As in the file.
+        name: Name in the file.
         type: Element type and shape as far as they are known.
         constant: Depends on no real input.
         data: Its elements, where it is a small constant.
@@ -83,7 +83,7 @@ class View:
 
     Attributes:
         stored: The constant in the file.
-        part: How its elements were chosen, node by node; empty if the view has all of them.
+        part: Choice of its elements, node by node; empty if the view has all of them.
         beside: Scales and zero points of its conversion from narrow values.
     """
 
@@ -94,7 +94,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition:
-    """Where a constant of the file's own batch holds its samples.
+    """Place of the samples in a constant of the file's own batch.
 
     Attributes:
         original: The constant.
@@ -111,14 +111,14 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inside:
-    """What a node of control flow that stays whole does: a trip of a loop, or a branch.
+    """Body of a node of control flow that stays whole: a trip of a loop, or a branch.
 
     Attributes:
-        times: How often it does so; 0 where that or the work is not known.
+        times: Times that it is done; 0 where that or the work is not known.
         why: Why it stays whole, and what is counted.
         steps: The nodes that depend on an input of the model.
         constants: The nodes that make constants.
-        outputs: What it makes in the end.
+        outputs: Values that it makes in the end.
     """
 
     times: int
@@ -133,12 +133,12 @@ class Step:
     """A node that stays in the graph, with its values looked up.
 
     Attributes:
-        node: As in the file.
+        node: The node as it is in the file.
         name: A name for people, not necessarily unique.
-        inputs: By position, None where absent.
+        inputs: Values by position, None where absent.
         captured: Outer values that bodies of control flow read.
-        outputs: By position, None where absent.
-        trips: How often a Loop goes through its body; None where that depends on data.
+        outputs: Values by position, None where absent.
+        trips: Trips of a Loop; None where their number depends on data.
         inside: The trip of a loop, or both branches of an If.
     """
 

@@ -47,7 +47,7 @@ class Stopwatch:
     """Times plans of one model.
 
     Attributes:
-        model: What runs.
+        model: The model that runs.
         feeds: An array for each input.
         clock: Tells the time in seconds.
     """
@@ -69,6 +69,7 @@ class Stopwatch:
         """
         runner = self.runner(plan)
         length = self._lengths.get(plan, 0.0)
+        # The first run behind another plan has cold caches: a short one is not counted.
         if length < _LONG_S:
             length = timed(runner)
         taken = statistics.median(timed(runner) for _ in range(_repeats(length)))
@@ -76,7 +77,7 @@ class Stopwatch:
         return taken
 
     def runner(self, plan: HostPlan) -> Runner:
-        """Return what runs a plan, its inputs filled.
+        """Return the runner of a plan, its inputs filled.
 
         Raises:
             UnrunnableError: ONNX Runtime does not run the model.
@@ -122,7 +123,7 @@ class HostComparison:
     """Plans that were measured in turn.
 
     Attributes:
-        seconds: Of every round, by what was compared; without the control where there was no time
+        seconds: Seconds of every round, by plan; without the control where there was no time
             for rounds, and each plan has the figures by which it was found.
     """
 
@@ -162,7 +163,7 @@ class HostComparison:
         return statistics.median(self.seconds[chosen]) * over
 
     def gain(self, base: str, name: str = TUNED) -> Gain:
-        """Return how many times as fast a plan is as another."""
+        """Return the ratio of two plans' speeds with its interval."""
         return Gain.of(self.seconds[base], self.seconds[name])
 
     def gains(self, chosen: str) -> dict[str, Gain]:
@@ -172,7 +173,7 @@ class HostComparison:
 
     @property
     def noise(self) -> Gain | None:
-        """Return how many times as fast the whole batch is as itself; None without rounds."""
+        """Return the ratio of the whole batch's speed to itself, as noise; None without rounds."""
         return self.gain(WHOLE, CONTROL) if self.made else None
 
     @property
@@ -194,7 +195,7 @@ class HostComparison:
 
     @property
     def winner(self) -> str:
-        """Return what is handed out.
+        """Return the name of the plan that is handed out.
 
         That is the tuned plan if it is demonstrably faster than the faster one of the baselines,
         by more than the whole batch seems to be faster than itself; else that baseline.
@@ -203,6 +204,7 @@ class HostComparison:
         if noise is None or TUNED not in self.seconds:
             return self.baseline
         gain = self.gain(self.baseline)
+        # By more than the control gains over itself: as much may be the machine's.
         shown = gain.demonstrated and gain.ratio > noise.high
         return TUNED if shown else self.baseline
 
@@ -212,7 +214,7 @@ def comparison_s(lengths: Mapping[str, float], rounds: int = FEWEST_RANKS) -> fl
 
     Args:
         lengths: Seconds of a batch by plan, the whole batch among them.
-        rounds: By default the fewest of which something can be said.
+        rounds: Number of rounds; by default the fewest of which something can be said.
     """
     each = sum(map(figure_s, lengths.values())) + figure_s(lengths[WHOLE])
     return rounds * each * _MARGIN
@@ -231,10 +233,10 @@ def compare_plans(
 
     Args:
         stopwatch: Times them.
-        plans: By what they are called, each once, without the control.
+        plans: Plans by their names, each once, without the control.
         told: Is told of the rounds made, and of all of them.
         lengths: Seconds of a batch of each, about; each is measured once where this is None.
-        deadline: By the stopwatch's clock.
+        deadline: Time on the stopwatch's clock at which measuring stops.
 
     Returns:
         None where there is no time for as many rounds as a statement takes.
@@ -254,6 +256,7 @@ def compare_plans(
         if stopwatch.clock() + round_s > deadline and turn >= FEWEST_RANKS:
             break
         told(turn, rounds)
+        # There and back, so that a machine that grows slower or faster favours nobody.
         for name in entrants if turn % 2 == 0 else reversed(entrants):
             if stopwatch.clock() >= deadline and turn < FEWEST_RANKS:
                 return None

@@ -38,14 +38,14 @@ class Cpu:
     """A processor as ONNX Runtime sees it.
 
     Attributes:
-        name: Of its model.
+        name: Name of the processor's model.
         cores: Physical ones that this process may use.
-        hardware_threads: Of these cores.
-        l2_bytes: Of the second-level cache of one core; 0 where the system does not say.
-        l3_bytes: Of the largest cache that cores share, likewise.
+        hardware_threads: Hardware threads of these cores.
+        l2_bytes: Bytes of the second-level cache of one core; 0 where the system does not say.
+        l3_bytes: Bytes of the largest cache that cores share; 0 where the system does not say.
         bandwidth: Bytes per second that all cores copy, read and written.
         core_macs_per_s: Multiply-accumulates per second of one core in a product of float32.
-        macs_per_s: Of all cores together.
+        macs_per_s: Multiply-accumulates per second of all cores together.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Cpu:
         """
         pairs: dict[tuple[int, int], None] = {}
         for total in (self.cores, self.hardware_threads):
+            # The divisor nearest below the root: as many workers as threads of each, about.
             middle = max(w for w in range(1, math.isqrt(total) + 1) if total % w == 0)
             for workers in (1, middle, total):
                 pairs[workers, total // workers] = None
@@ -101,7 +102,7 @@ def _folder() -> Path:
 
 
 def _facts() -> dict[str, Any]:
-    """Return what the system says of the processor, and what runs on it."""
+    """Return the system's facts on the processor, and the version of ONNX Runtime."""
     from autoturbo.host.runner import runtime_version
 
     usable = sorted(_usable())

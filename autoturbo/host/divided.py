@@ -38,9 +38,9 @@ class Placement:
     """The memory of a tensor that enters or leaves a part.
 
     Attributes:
-        name: Of the tensor, as the part's model spells it.
+        name: Name of the tensor, as the part's model spells it.
         shape: Extents for the whole batch.
-        dtype: Of its elements.
+        dtype: Type of the tensor's elements.
         dim: The dimension that counts samples; -1 where none does.
         batch: Samples of the whole batch.
     """
@@ -71,7 +71,7 @@ class DividedModel:
     """A model, its samples, and the operators in front of which it may be cut.
 
     Attributes:
-        path: Its file, with weights.
+        path: The model's file, with weights.
         graph: The model for the whole batch.
         bytes_per_mac: Bytes that are moved while one multiplication is made: parts shall take about
             as long as each other.
@@ -90,8 +90,8 @@ class DividedModel:
 
         Args:
             path: A file with weights.
-            graph: What was imported of it.
-            bytes_per_mac: Of the processor; it says where cuts suit.
+            graph: The graph that was imported of it.
+            bytes_per_mac: Bytes per multiplication of the processor; it says where cuts suit.
         """
         model = DividedModel(path, graph, bytes_per_mac)
         model.obstacle = model._obstacle()
@@ -99,12 +99,12 @@ class DividedModel:
 
     @functools.cached_property
     def proto(self) -> onnx.ModelProto:
-        """Return what stands in its file, without what stands beside it."""
+        """Return the model in its file, without the data files beside it."""
         return onnx.load(self.path, load_external_data=False)
 
     @functools.cached_property
     def trace(self) -> BatchTrace:
-        """Return where samples are."""
+        """Return the dimensions and axes that count samples."""
         return trace_batch(self.graph)
 
     @functools.cached_property
@@ -128,11 +128,11 @@ class DividedModel:
         return text
 
     def inputs_of(self, part: range) -> list[Placement]:
-        """Return what a part takes."""
+        """Return the memory of the tensors that a part takes."""
         return [self.placements[tensor] for tensor in entering(self.graph, part)]
 
     def outputs_of(self, part: range) -> list[Placement]:
-        """Return what a part gives."""
+        """Return the memory of the tensors that a part gives."""
         return [self.placements[tensor] for tensor in leaving(self.graph, part)]
 
     @functools.cached_property
@@ -184,6 +184,7 @@ class DividedModel:
                 and abs(work[at] - number * total / MOST_PARTS) < total / (2 * MOST_PARTS)
             ]  # fmt: skip
             if near:
+                # Where least is handed on; of equal places the first.
                 cuts.append(min(near, key=lambda at: (handed[at], at)))
         return tuple(map(range, cuts, [*cuts[1:], len(operators)]))
 
@@ -216,6 +217,7 @@ class DividedModel:
                 for t in made.outputs
                 if last.get(t, -1) >= at
             ]
+            # Calls are bound to rows of one array: samples have to lie one after another.
             if all(self._is_row(t) for t in handed):
                 yield at, sum(self.placements[t].sample_bytes for t in handed)
 

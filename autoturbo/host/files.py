@@ -40,14 +40,14 @@ class HostModel:
     """The model that a schedule is of, and how its file is read.
 
     Attributes:
-        name: Of the model.
-        file: Its path.
-        hash: Of its graph.
+        name: Name of the model.
+        file: Path of the model's file.
+        hash: Hash of the model's graph.
         batch: Samples of a batch.
-        batch_dim: What counts samples, where it was given.
-        shapes: Extents by input name, likewise.
-        dims: Extents by the name of a dimension, likewise.
-        values: Elements by input name, likewise.
+        batch_dim: Dimensions that count samples, where they were given.
+        shapes: Extents by input name, where they were given.
+        dims: Extents by the name of a dimension, where they were given.
+        values: Elements by input name, where they were given.
         agreed: Its inputs agree on the batch.
     """
 
@@ -74,12 +74,12 @@ class HostSchedule:
     """A schedule of this computer: the plan that is handed out, and what it was compared with.
 
     Attributes:
-        model: Which model, and how its file is read.
-        cpu: What it was found on.
-        runtime: What ran it, with its version.
+        model: The model, and how its file is read.
+        cpu: The processor that it was found on.
+        runtime: The runtime that ran it, with its version.
         chosen: Name of the plan that is handed out.
         plans: The plans that were compared, by name, each once.
-        seconds: Of every round of the comparison, by name, with the control; without it, and the
+        seconds: Those of each round of the comparison, by name, with the control; without, and the
             figures by which each was found, where there was no time for a comparison.
     """
 
@@ -169,7 +169,7 @@ def divided_model(
 
     Args:
         schedule: The schedule.
-        place: Its file.
+        place: Place of the schedule's file, for messages.
         model: The model's file; where the schedule says it is, or beside the schedule, if None.
         weights_folder: Where random weights are written in place of those that are not there; None
             where they have to be.
@@ -206,7 +206,7 @@ def check_fits(schedule: HostSchedule, graph: Graph, place: str | Path) -> None:
 
 
 def load_runner(schedule: str | Path, model: str | Path | None = None) -> Runner:
-    """Return what runs batches of a model as a schedule of this computer says.
+    """Return a runner of batches of a model by a schedule for this computer.
 
     Args:
         schedule: The file that ``autoturbo tune MODEL --target host`` has written.

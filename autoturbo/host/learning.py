@@ -36,14 +36,14 @@ _TEMPER = 0.25
 
 @dataclass(eq=False)
 class PartTimes:
-    """What is believed of parts, with some workers and threads.
+    """Beliefs of the seconds of parts, with some workers and threads.
 
     Attributes:
         layout: The workers, and the threads of each.
-        choices: Of each part, the numbers of samples that were timed.
+        choices: Per part, the numbers of samples that were timed.
         mean: Seconds that are expected: of every part and number of samples, of every pair of
             parts that is joined, and of every order.
-        covariance: Of these.
+        covariance: Covariance of these.
         total: Seconds of a batch, about: the unit of what is small.
     """
 
@@ -55,7 +55,7 @@ class PartTimes:
 
     @staticmethod
     def of(layout: tuple[int, int], table: Sequence[dict[int, float]]) -> PartTimes:
-        """Return what is believed before any batch is measured.
+        """Return the beliefs before any batch is measured.
 
         Args:
             layout: The workers, and the threads of each.
@@ -82,6 +82,7 @@ class PartTimes:
         if not all(choice.joined):  # without a cut there is no order
             row[start + len(choice.joined) + ORDERS.index(choice.order)] = 1
         reach = self.covariance @ row
+        # A Kalman step: a batch is a sum of what is believed, and noise.
         gain = reach / (row @ reach + (ASSUMED_NOISE * self.total) ** 2)
         self.mean = self.mean + gain * (seconds - row @ self.mean)
         self.covariance = self.covariance - np.outer(gain, reach)
@@ -90,11 +91,12 @@ class PartTimes:
         """Return the best choice, and the seconds of a batch.
 
         Args:
-            rng: Of a draw from what is believed; None for what is expected.
+            rng: Source of a draw from what is believed; None for what is expected.
         """
         values = self.mean
         if rng is not None:
             spread = _TEMPER * self.covariance
+            # By eigenvalues: updates leave the covariance short of positive definite by rounding.
             values = rng.multivariate_normal(self.mean, spread, method="eigh")
         table, start = [], 0
         for known in self.choices:
@@ -124,6 +126,7 @@ def cheapest(
     """
     found = {samples: (seconds, [samples], list[bool]()) for samples, seconds in table[0].items()}
     for row, join in zip(table[1:], joins, strict=True):
+        # A dynamic programme: cut, from whatever is best so far, or joined with the same samples.
         least = min(found.values(), key=lambda one: one[0])
         after = {}
         for samples, seconds in row.items():

@@ -65,7 +65,7 @@ class HostLedger:
         return outcome.samples if isinstance(outcome, Measurement) else ()
 
     def seconds(self, plan: HostPlan) -> float | None:
-        """Return what a plan takes; infinite for one that cannot be run, None for a new one."""
+        """Return the seconds of a plan; infinite for one that cannot be run, None for a new one."""
         trial = self._trials.get(plan)
         if trial is None:
             return None
@@ -90,8 +90,8 @@ class HostLedger:
         """Return the measurement of a plan; what is not known is 0.
 
         Args:
-            plan: What was measured.
-            seconds: Of a batch.
+            plan: The measured plan.
+            seconds: Seconds of a batch.
             figures: Each of them.
             noise: Relative standard deviation of a figure; as all plans were found to have if None.
         """
@@ -102,7 +102,7 @@ class HostLedger:
         )  # fmt: skip
 
     def _noise(self, figures: Sequence[float]) -> float:
-        """Return how far figures of one plan are apart, by all plans that have several."""
+        """Return the relative deviation of figures of one plan, pooled over all plans."""
         measured = (trial.outcome for trial in self._trials.values())
         groups = [one.samples for one in measured if isinstance(one, Measurement)]
         return pooled_deviation([*groups, figures]) or ASSUMED_NOISE

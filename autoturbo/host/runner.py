@@ -47,13 +47,13 @@ _STOP_SPINNING = "session.force_spinning_stop"
 
 
 def runtime_version() -> str:
-    """Return the name and the version of what runs models."""
+    """Return the name and the version of the runtime of models."""
     return f"onnxruntime {runtime().__version__}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What a session is of: a part for some samples, its threads, and whose it is."""
+    """Key of a session: a part for some samples, its threads, and the worker that has it."""
 
     first: int
     stop: int
@@ -82,6 +82,7 @@ class SessionCache:
         Raises:
             UnrunnableError: ONNX Runtime does not run the model.
         """
+        # A session of one thread has no pool of threads, so workers may share it, and its weights.
         shared = plan.threads == 1
         alone = len(plan.subgraphs) == 1
         key = _Key(
@@ -99,6 +100,7 @@ class SessionCache:
         model = self.model.model_of(range(key.first, key.stop), key.samples)
         options = _options(key.threads)
         options.add_session_config_entry(_BESIDE, str(self.model.path.absolute().parent))
+        # Threads that spin after their work would keep other sessions of the plan from the cores.
         if not key.alone:
             options.add_session_config_entry(_STOP_SPINNING, "1")
         return session_of(model, options, self.model.path)
@@ -135,8 +137,8 @@ def product_session(extent: int, threads: int) -> Callable[[], object]:
     """Return a function that multiplies two square matrices of float32.
 
     Args:
-        extent: Of their sides.
-        threads: That work on it.
+        extent: Extent of both sides of the matrices.
+        threads: Threads that work on the product.
     """
     info = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [extent, extent]) for name in "abc"
@@ -159,10 +161,10 @@ class Runner:
     arrays. Arrays that are handed to :meth:`run` are copied there.
 
     Attributes:
-        model: What runs.
-        plan: How.
-        inputs: Of the whole batch, by name.
-        outputs: Of the whole batch, by name.
+        model: The model that runs.
+        plan: The plan by which a batch is divided.
+        inputs: Inputs of the whole batch, by name.
+        outputs: Outputs of the whole batch, by name.
     """
 
     model: DividedModel
@@ -184,6 +186,7 @@ class Runner:
         memory = {place.name: np.zeros(place.shape, place.dtype) for place in whole}
         self.inputs = {name: memory[place.name] for name, place in inputs.items()}
         self.outputs = {name: memory[place.name] for name, place in outputs.items()}
+        # In runs that follow each other, so that a worker stays in its own part of the memory.
         passes = np.array_split(np.arange(batch // self.plan.pass_samples), self.plan.workers)
         self._work = [
             self._bound(worker, passes[worker].tolist(), memory)
@@ -244,6 +247,7 @@ class Runner:
             if self._pool is None:
                 _made(self._work[0])
             else:
+                # Gone through for the errors.
                 for _ in self._pool.map(_made, self._work):
                     pass
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's classes share no other base
@@ -273,7 +277,7 @@ class Runner:
 
 
 def reference_outputs(model: DividedModel, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the model's file computes of a batch, its nodes run as they are written.
+    """Return the outputs of the model's file for a batch, its nodes run as they are written.
 
     Raises:
         UnrunnableError: ONNX Runtime does not run the model.

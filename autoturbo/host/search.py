@@ -62,9 +62,9 @@ class Timed:
     """A plan and its time.
 
     Attributes:
-        plan: What was measured.
-        seconds: Of a batch.
-        number: Of the trial.
+        plan: The measured plan.
+        seconds: Seconds of a batch.
+        number: Number of the trial.
     """
 
     plan: HostPlan
@@ -103,15 +103,15 @@ class HostSearch:
 
     Attributes:
         stopwatch: Measures.
-        cpu: What it runs on.
+        cpu: The processor that it runs on.
         ledger: Knows the plans that were measured, of an earlier part of the run too.
         trials: Plans that are measured, baselines not counted.
-        seed: Of the sampler.
+        seed: Seed of the sampler.
         patience: Trials without a better plan that end it; None for no end.
         time_budget: Seconds of all that is done, with the last rounds; None for no limit.
         began: When they began, by the stopwatch's clock.
         told: Is told what goes on, trials made, and the best so far.
-        racing: How the best are raced.
+        racing: Rules by which the best plans are raced.
     """
 
     stopwatch: Stopwatch
@@ -158,7 +158,7 @@ class HostSearch:
         """Return whether the time is up, but for what is kept back.
 
         Args:
-            share: Of that time, that may be used.
+            share: Share of that time that may be used.
             of: Seconds that will be needed more.
         """
         left = self.deadline - sum(self._kept_back) - self.began
@@ -225,6 +225,7 @@ class HostSearch:
     def _measured(self, plan: HostPlan) -> float:
         best = min(self._known.values(), default=math.inf)
         taken = [self.stopwatch.seconds(plan)]
+        # What is far behind is not measured again: its figure decides nothing.
         while len(taken) < _REPEATS and min(taken) < HOPELESS * best and not self._is_late():
             taken.append(self.stopwatch.seconds(plan))
         return self.ledger.enter(plan, taken)
@@ -232,7 +233,7 @@ class HostSearch:
     # ------------------------------------------------------------------------------------ parts
 
     def _models(self) -> list[PartTimes]:
-        """Return what is known of parts, timed by themselves, with the best loops' layouts."""
+        """Return beliefs of parts, timed by themselves, for the layouts of the best loops."""
         best = dict.fromkeys(self.layouts, math.inf)
         for plan in self._loops() or self._wholes():
             layout = plan.workers, plan.threads
@@ -253,6 +254,7 @@ class HostSearch:
         """
         found = {}
         for samples in self.sizes:
+            # Sizes ascend: from here on some workers would have nothing.
             if samples * layout[0] > self.batch or self._is_late():
                 break
             self.told("timing parts", len(self.ledger.trials), self.fastest())
@@ -269,6 +271,7 @@ class HostSearch:
             taken = [timed(runner), timed(runner)]
             while len(taken) < _PART_REPEATS and sum(taken) < _PART_S:
                 taken.append(timed(runner))
+        # The first run prepares buffers and is no part of the figure.
         seconds = statistics.median(taken[1:])
         self.ledger.enter_part(plan, seconds)
         return seconds
@@ -287,7 +290,7 @@ class HostSearch:
 
         Args:
             plans: The fastest first, as far as is known.
-            share: Of the time up to the comparison, within which they are.
+            share: Share of the time up to the comparison, within which they are.
         """
         plans = list(plans[:_RACED])
         if len(plans) < 2:  # noqa: PLR2004  nobody to race with
@@ -325,8 +328,10 @@ class HostSearch:
         self._recorded(models)
         stale = 0
         while models and stale < _DRAWS and not self._is_over():
+            # The first trial is what is expected to be best; later ones draw from what is believed.
             drawn = [(model, *model.best(rng if self.history else None)) for model in models]
             model, choice, _ = min(drawn, key=lambda one: one[2])
+            # Draws of plans that are known count until one is new: beliefs may have settled.
             plan, stale = HostPlan.of(self.parts, choice, self.batch, *model.layout), stale + 1
             if plan in self._known:
                 continue

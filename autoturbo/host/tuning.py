@@ -31,14 +31,14 @@ PATIENCE: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBudget:
-    """How long is searched.
+    """Limits of a search on this computer.
 
     Attributes:
         trials: Plans that are measured, besides the baselines.
         patience: Trials without a better plan that end the search.
         time_budget: Seconds of all that is done, with the comparison and the check at the end;
             None for as long as it takes.
-        seed: Of the search.
+        seed: Seed of the search.
         began: When the time began, by the monotonic clock.
     """
 
@@ -59,9 +59,9 @@ class HostFound:
     """The plans that a search ends with.
 
     Attributes:
-        plans: Those that were compared, each once: the whole batch, the best loop unless it is the
+        plans: Plans that were compared, each once: the whole batch, the best loop unless it is the
             whole batch, the tuned plan unless none was about as fast.
-        comparison: Of them.
+        comparison: Result of measuring the plans in turn.
     """
 
     plans: Mapping[str, HostPlan]
@@ -84,9 +84,9 @@ def find_plan(
 
     Args:
         stopwatch: Measures.
-        cpu: What runs the model.
+        cpu: The processor that runs the model.
         ledger: Keeps what is measured, and knows what was measured before.
-        budget: How long is searched.
+        budget: Limits of the search.
         told: Is told what goes on, trials made, and the best so far.
 
     Raises:
@@ -120,7 +120,7 @@ def find_plan(
 def bench_host(
     schedule: HostSchedule, model: DividedModel, on_progress: Callable[[Progress], None]
 ) -> HostComparison:
-    """Return how a schedule compares with its baselines, measured once more.
+    """Return the comparison of a schedule with its baselines, measured once more.
 
     Args:
         schedule: The schedule.

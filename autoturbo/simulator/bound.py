@@ -156,6 +156,7 @@ class Needs:
         picked = sum(self.bytes(t) for t in operator.outputs)
         if arrays.divisor[tensor] > 1:
             whole = max(int(arrays.element[operator.outputs[0]]), 1)
+            # The table is stored narrow, what is picked is not: it counts as stored.
             picked = picked * int(arrays.element[tensor]) // (int(arrays.divisor[tensor]) * whole)
         return min(size, picked)
 
@@ -169,6 +170,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     product = needs.product_bytes(_on_chip(target) / ratio, engines)
     matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
+    # Two bounds on the same bytes: compulsory ones, and those of a product in this room.
     moved = max(needs.compulsory_bytes(), product) * ratio
     steps_s = max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0)
     padded_s = _padded_seconds(needs, target, dtype)
@@ -192,7 +194,9 @@ def _tight_seconds(target: Target, moved: float, worked_s: float) -> float:
         worked_s: Seconds of the busiest engine, at least.
     """
     overheads, ddr = target.overheads, target.ddr
+    # What long runs reach; the plain bound has the bandwidth that the data sheet names.
     reached = min(ddr.bandwidth * ddr.efficiency, dma_bandwidth(target) * target.clusters)
+    # One kernel at least, whose first operand comes from DDR.
     head = overheads.kernel_launch + overheads.barrier + target.dma.latency + ddr.latency
     return max(moved / reached, worked_s + head if worked_s else 0.0)
 
@@ -202,10 +206,12 @@ def _padded_seconds(needs: Needs, target: Target, dtype: str) -> float:
     rate, array, cycles = dict(target.matrix.rate).get(dtype, 0.0), array_of(target.matrix), 0.0
     for index, operator in enumerate(needs.graph.operators):
         work = priced(operator, target, dtype)
+        # The steps of a recurrence have a bound of their own.
         if work.engine != MATRIX or operator.recurrent or operator.opaque:
             continue
         needed = needs.operator(index)
         count, m, n, k = matrix_shape(needed, whole_depth(target))
+        # Less than one where types are mixed and the array is faster on this one.
         scale = work.macs / max(operator.work.macs, 1)
         cycles += least_cycles(count * scale, m, n, k, array)
     cores = target.clusters * target.cores

@@ -25,7 +25,7 @@ class PlanStatistics:
     Attributes:
         values: One row per sub-graph, one column per name in
             :data:`autoturbo.simulator.plan.COLUMNS`, or more; float64.
-        launches: How often one cluster launches each sub-graph's kernel over the whole batch.
+        launches: Launches of each sub-graph's kernel by one cluster over the whole batch.
         overrides: Knobs of their own that sub-graphs have, by row.
     """
 

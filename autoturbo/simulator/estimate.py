@@ -63,11 +63,11 @@ def estimates(
     Args:
         rows: Where the layers of each kernel begin in ``stages`` and ``streams``, and where the
             last one's end.
-        stages: Of templates.
+        stages: Stages of the kernels' templates.
         streams: Bytes that layers move from and to GB and DDR.
         rules: Per kernel of one target, a row with its rules.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        rates: Of :func:`autoturbo.simulator.kernels.rates_of`.
+        rates: Rates of :func:`autoturbo.simulator.kernels.rates_of`.
     """
     owner = np.repeat(np.arange(len(rules)), np.diff(rows))
     each, kept = TilingRules(*rules[owner].T), resident[owner]
@@ -84,15 +84,15 @@ class _Layers:
     """Layers of kernels, and the time of their instructions.
 
     Attributes:
-        roles: Of the instructions, with the layers by column.
+        roles: Roles of the instructions, with the layers by column.
         results: Tiles of results.
-        slots: Of the roles.
+        slots: Slots of the roles.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
         busy: Seconds of each engine, ``(ENGINES, layers)``.
         work: Seconds of computing.
-        least: That a layer takes because there are so few slots.
+        least: Seconds that a layer takes because there are so few slots.
         fill: Seconds until the first of its tiles is there.
-        terms: By :class:`Estimate`, the terms that are added up over kernels.
+        terms: Terms that are added up over kernels, by :class:`Estimate`.
     """
 
     def __init__(self, roles: Roles, rates: Floats) -> None:
@@ -110,11 +110,11 @@ class _Layers:
         """Add ``count`` instructions of a role to each layer that has some.
 
         Args:
-            role: What the instructions do.
-            count: Per layer, ``(layers,)``.
+            role: Role of the instructions.
+            count: Instructions per layer, ``(layers,)``.
             work: Seconds of work that follow each of them before its slot is free; None if there
                 are none.
-            slots: How many slots the role has.
+            slots: Number of slots that the role has.
         """
         emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
@@ -150,6 +150,7 @@ def _weights(k: _Layers) -> None:
     """Add weight tiles from DDR and to the cores."""
     count = k.roles.weight_tiles()
     work = k.work / np.maximum(count, 1)
+    # With a GB a slot there is free once its tile is passed on: no work follows.
     k.issue(Role.FETCH_WEIGHTS, count, work * k.alone, k.slots)
     k.issue(Role.PASS_WEIGHTS, count, work, k.slots)
 
@@ -159,6 +160,7 @@ def _inputs(k: _Layers) -> None:
     tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
     count = tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
     anew = count * np.where(tiles[Tiling.KEPT] == IN_LB, 1, tiles[Tiling.COLUMNS])
+    # From DDR again only where inputs stay nowhere; from GB to the cores unless they are in LB.
     fetched, work = np.where(tiles[Tiling.KEPT] == 0, anew, count), k.work / anew
     k.issue(Role.FETCH_INPUT, fetched, work * k.alone, k.slots)
     k.issue(Role.PASS_INPUT, anew, work, k.slots)
@@ -186,8 +188,8 @@ def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: TilingRules[Ints]
     Args:
         k: The layers of all kernels.
         fetching: Seconds until the first tile of each layer is there, ``(layers,)``.
-        owner: Per layer, its kernel.
-        rules: Of the kernels.
+        owner: Per layer, the kernel that it belongs to.
+        rules: Rules of the kernels.
     """
     count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)
@@ -198,6 +200,7 @@ def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: TilingRules[Ints]
     k.terms |= {Estimate.BUSY_DMA_IN + engine: [busy] for engine, busy in enumerate(k.busy)}
     out = np.zeros((ESTIMATES, count))
     for column, terms in k.terms.items():
+        # Layer by layer, all terms of one before the next, which is the simulator's order of sums.
         kernel, values = np.repeat(owner, len(terms)), np.column_stack(terms).ravel()
         out[column] = np.bincount(kernel, values, count)
     memory = memory_seconds(

@@ -59,6 +59,7 @@ class Simulator:
     def _measure(self, schedule: Schedule) -> Measurement:
         known = self.known.setdefault(schedule.timeline, {})
         own_rules = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
+        # Not the knobs: many settings make the same schedule.
         key = (schedule.share, schedule.rules, own_rules, schedule.timelines[1:])
         if key not in known:
             known[key] = simulate(schedule, self.memory)
@@ -70,7 +71,7 @@ class MeasurerEvaluatorFactory:
     """Builds evaluators with a measurer by name; can be sent to workers.
 
     Attributes:
-        measurer: Its name.
+        measurer: Name of the measurer.
     """
 
     measurer: str
@@ -189,10 +190,11 @@ class Evaluator:
         """Return the best of a scheduler's schedules, or a timeout once :attr:`until` is over.
 
         Args:
-            name: Of the scheduler.
+            name: Name of the scheduler.
             partly: Return the best schedule measured until then, of at least one, instead of a
                 timeout.
         """
+        # All are kept, failures too: what was not measured is told of.
         found: list[tuple[Schedule, Outcome]] = []
         for schedule in candidates(name, self.model_scheduler):
             over = time.monotonic() > self.until and (found or not partly)
@@ -201,8 +203,10 @@ class Evaluator:
             if outcome is TIME_IS_UP:
                 break
         self._note_lacking(name, [outcome for _, outcome in found])
+        # The best of some would understate the scheduler.
         if found[-1][1] is TIME_IS_UP and not partly:
             return found[-1]
+        # A failure counts as infinite; of equals the first, which is the scheduler's own order.
         return min(found, key=lambda pair: seconds_of(pair[1]))
 
     def _note_lacking(self, name: str, outcomes: Sequence[Outcome]) -> None:
@@ -248,6 +252,7 @@ def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:
 
 
 def _cramped(schedule: Schedule) -> Failure | None:
+    # More tiles in flight need more room; all kernels of a schedule have the same zone.
     rules = max((schedule.rules, *schedule.own_rules.values()), key=lambda r: r.ahead)
     return tiles_overflow(schedule.context, rules)
 
@@ -290,6 +295,7 @@ def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
     peak = live_peak_bytes(timeline.buffers, Scope.DDR)
     if len(schedule.timelines) == 1 or schedule.share.loops == 1:
         return peak
+    # Clusters may be in different passes, so what they hand over is there twice.
     return peak + int(timeline.buffers.cluster_bytes[handed_over(timeline)].sum())
 
 

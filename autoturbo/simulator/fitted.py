@@ -30,18 +30,18 @@ class Fitting:
     """The constants of fitting.
 
     Attributes:
-        least: By knob, where halving ends: less holds no tile of any array.
+        least: By knob, the amount where halving ends: less holds no tile of any array.
         rounds: Times that every knob is looked at from one beginning, at most.
         near: A beginning in which one knob is halved is followed if it takes at most so many times
             the best seconds so far.
         layers: Layers of a model above which only the whole chip is a beginning, every knob is
             looked at once, and a knob is left after :attr:`patience` amounts that gain nothing.
-        patience: These amounts.
+        patience: Amounts along a knob that may gain nothing before it is left.
         clear_gain: Share of the seconds that a part has to gain for a search to take place there:
             what larger buffers and more cores allow, a search finds that may use them. On ResNet-18
             at batch 4 half the LB gains 0.6 % with the heuristic, and a search of 64 trials loses
             20 %.
-        bypass_gain: Likewise, for the way past GB: no other knob takes it.
+        bypass_gain: The same share for the way past GB, which no other knob takes.
     """
 
     least: tuple[tuple[str, int], ...] = (
@@ -70,7 +70,7 @@ def halvings(target: Target, constants: Fitting = FITTING) -> dict[str, tuple[Va
 
     Args:
         target: The chip; its global buffer is used whole or, with a way past it, not at all.
-        constants: Where halving ends.
+        constants: Limits at which halving ends.
     """
     extents, found = extents_of(target), dict[str, tuple[Value, ...]]()
     for name, least in constants.least:
@@ -81,6 +81,7 @@ def halvings(target: Target, constants: Fitting = FITTING) -> dict[str, tuple[Va
 
 
 def _halved(amount: int, least: int) -> Iterator[int]:
+    # Whole halves only: a chip with twice as much then tries all that this one has.
     while amount % 2 == 0 and amount // 2 >= least:
         amount //= 2
         yield amount
@@ -126,6 +127,7 @@ class _Fit:
     ) -> dict[str, Value]:
         """Return the fastest setting along one knob, from all of it to less."""
         in_vain = 0
+        # From all of it down, so that on a tie the larger amount stays.
         for value in (AUTO, *choices):
             tried = {**values, name: value}
             if self.seconds(tried) < self.seconds(values):
@@ -139,6 +141,7 @@ class _Fit:
     def best(self, whole: dict[str, Value]) -> dict[str, Value]:
         """Return the fastest setting found from the whole chip, and from halves of it."""
         found = self.descend(whole)
+        # Other beginnings, for knobs that only help together and not one by one.
         halves = [{**whole, name: of[0]} for name, of in self.smaller.items() if of]
         for half in halves if self.thorough else ():
             if self.seconds(half) <= self.constants.near * self.seconds(found):
@@ -177,8 +180,8 @@ def fitted(evaluator: Evaluator, constants: Fitting = FITTING) -> Knobs:
     It is never slower than they are on the whole chip, and the same where no part is faster.
 
     Args:
-        evaluator: Of the model on the target, by the simulator.
-        constants: Of the descent.
+        evaluator: Evaluator of the model on the target, by the simulator.
+        constants: Limits of the descent.
     """
     return _knobs(_descended(evaluator, constants)[1])
 

@@ -45,13 +45,14 @@ def gap_parts(schedule: Schedule, measured: Measurement) -> dict[str, float]:
 
     Args:
         schedule: The schedule.
-        measured: What it takes by simulation.
+        measured: The schedule's measurement by simulation.
     """
     bound = measured.bound
     ends = dict(_without_obstacles(schedule, measured))
     ends["traffic"] = bound.seconds
     left, parts = measured.latency, dict[str, float]()
     for cause, seconds in ends.items():
+        # Without an obstacle engines may meet elsewhere, and it takes longer: then 0.
         reached = max(min(left, seconds), bound.seconds)
         parts[cause], left = left - reached, reached
     return parts
@@ -62,14 +63,16 @@ def _without_obstacles(schedule: Schedule, measured: Measurement) -> Iterator[tu
 
     Args:
         schedule: The schedule.
-        measured: What it takes.
+        measured: The schedule's measurement.
     """
     chip, bound = schedule.context.chip, measured.bound
     busy = dict.fromkeys(ENGINES, 0.0) | dict(measured.busy)
     ddr_s = busy["dma_in"] + busy["dma_out"]
+    # Changes add up: each cause has what is left once all before it are gone too.
     changes: dict[str, Any] = dict.fromkeys(WAITS, 0)
     yield "waits", timed_again(schedule, changes)
     changes |= _faster(schedule, DDR)
+    # Never below DDR's busy seconds, which are told apart further down, as traffic and efficiency.
     yield "ddr", max(timed_again(schedule, changes), ddr_s)
     changes |= _faster(schedule, ON_CHIP)
     yield "gb", max(timed_again(schedule, changes), ddr_s)
@@ -118,7 +121,7 @@ def idle_ddr_seconds(schedule: Schedule, memory: KernelMemory | None = None) -> 
 
 
 def _step_starts(kernels: list[KernelInterval], first_steps: Ints) -> Floats:
-    """Return when every step of a pass begins; a kernel's first is that of its movements."""
+    """Return when every step of a pass begins; a kernel's first is that of its copies."""
     starts = np.zeros(int(first_steps[-1]) + 1 + len(kernels[-1].layers()) + 1)
     for kernel, first in zip(kernels, first_steps.tolist(), strict=True):
         starts[first] = kernel.begin

@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
     Attributes:
         subgraph: Its layers and split; the index does not matter.
-        cores: That its output is spread over.
+        cores: Cores that its output is spread over.
         depth: The loop that spreading begins with; the outermost if None.
     """
 
@@ -77,7 +77,7 @@ class Layout:
     """The representative tile of a sub-graph, laid out in isolation.
 
     Attributes:
-        stages: Of its template, ``(layers, STAGE_COLUMNS)``.
+        stages: Stages of its template, ``(layers, STAGE_COLUMNS)``.
         streams: Bytes that its layers stream with the boundary in DDR, ``(layers,
             STREAM_COLUMNS)``.
         outputs: Bytes of its outputs, which stay in the local buffers with the boundary there.
@@ -123,6 +123,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         template = laid.templates[instance]
         streams = laid.streams[laid.rows[instance] : laid.rows[instance + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
+        # The output goes to DDR because the boundary is there, not for want of room.
         spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = shares_weights(context, template)
         stages = template.stages
@@ -182,9 +183,9 @@ def isolated_kernels(
     """Return the features of kernels in isolation, ``(kernels, len(ISOLATED))``.
 
     Args:
-        context: Where the layouts come from.
-        layouts: Of the kernels, at least one.
-        rules: Of each kernel's buffers and instructions.
+        context: The context that the layouts come from.
+        layouts: Layouts of the kernels, at least one.
+        rules: Rules of each kernel's buffers and instructions.
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])
@@ -194,6 +195,7 @@ def isolated_kernels(
     resident = np.asarray(kept, np.int64)
     rates = rates_of(context.target, context.dtype)
     streams = np.concatenate([own.streams for own in layouts])
+    # Both ends of a range: with all of the boundary in DDR, and with none of it.
     near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
     far, close = (
         estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)

@@ -161,10 +161,12 @@ def add_overlaps(by_engine: Sequence[Ints], begin: Floats, end: Floats, totals: 
         by_engine: Instructions of each engine as they begin.
         begin: Seconds at which each begins.
         end: Seconds at which it ends.
-        totals: By :class:`Quantity`.
+        totals: Totals by :class:`Quantity`.
     """
+    # The compiled loop ends an engine's list at -1.
     ended = [np.append(of_engine, -1) for of_engine in by_engine]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
+        # Two engines as three, of which two are one: a single compiled function does both.
         totals[position] = _together(ended[first], ended[second], ended[second], begin, end)
     three = ended[TRANSFER], ended[MATRIX_ENGINE], ended[VECTOR_ENGINE]
     totals[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
@@ -186,6 +188,7 @@ def _timed(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, F
         out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
         out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
     )  # fmt: skip
+    # Engines overlap, but the memories that they share serve one after another.
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
     return out, begin, end
 
@@ -228,9 +231,9 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
     Args:
         dma: Seconds of its transfers of DDR, one after another.
         read: Bytes that one cluster reads from DDR.
-        written: Bytes that it writes to DDR.
+        written: Bytes that the kernel writes to DDR.
         gb: Bytes that it moves from and to GB.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     clusters = r[Rate.CLUSTERS]
     ddr = dma + turnaround_seconds(read * clusters, written * clusters, r[Rate.MEMORY :])
@@ -267,11 +270,13 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
             if before >= 0:
                 start = max(start, done[before])
         length, latency = duration(engine, amounts[index], rates)
+        # Before its first instruction an engine is not waiting: its work has not come.
         if out[Quantity.ISSUED_DMA_IN + engine] > 0:
             out[Quantity.WAIT_DMA_IN + engine] += start - free[engine]
         out[Quantity.ISSUED_DMA_IN + engine] += 1
         out[Quantity.BUSY_DMA_IN + engine] += length
         begin[index], end[index] = start, start + length
+        # A short latency does not overtake: an engine completes in order.
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
@@ -284,8 +289,8 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
 
     Args:
         first: Instructions of an engine in order; -1 ends them.
-        second: Of another engine, likewise.
-        third: Of a third one, or of the second again.
+        second: Those of another engine; -1 ends them.
+        third: Those of a third one, or of the second again; -1 ends them.
         begin: Seconds at which each instruction of the program begins.
         end: Seconds at which it ends.
     """
@@ -299,6 +304,7 @@ def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats
             i += 1
         elif end[b] == least:
             j += 1
+            # Where the third engine is the second again, both go on together.
             k += int(b == c)
         else:
             k += 1

@@ -107,7 +107,7 @@ class LowerBound:
 
         Args:
             latency: Seconds of the whole batch.
-            of: What was simulated, for the error.
+            of: Name of what was simulated, for the error.
 
         Raises:
             MeasurerError: It is below; the simulator and the bound count work differently.
@@ -144,7 +144,7 @@ class Measurement(Shown):
     Clusters that do not work alike differ in what "one cluster" has: see there.
 
     Attributes:
-        latency: Of one evaluation of the whole batch.
+        latency: Seconds of one evaluation of the whole batch.
         batch: Samples in it; None where the model's inputs do not agree on them.
         ddr_bytes: Moved from and to DDR by all clusters; of this and the next figures of bytes
             :attr:`moved` says which are known.
@@ -156,11 +156,11 @@ class Measurement(Shown):
         kernels: Kernels launched by one cluster over the whole batch, the most of any.
         bound: The lower bound and its parts.
         busy: Busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
-            dma_out), movements between kernels included; the mean over clusters.
+            dma_out), copies between kernels included; the mean over clusters.
         overlap: Seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
-            vector and transfer all three; likewise.
+            vector and transfer all three; the mean over clusters.
         waits: Seconds that each engine of one cluster stood idle inside a kernel because what its
-            next instruction needs was not there; likewise.
+            next instruction needs was not there; the mean over clusters.
         bytes: Moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
             ``"gb_read"``, ``"gb_written"``, ``"core_to_core"``, ``"lb"`` (both directions).
         energy: Joules, where the target gives the figures.
@@ -168,7 +168,7 @@ class Measurement(Shown):
         kernel_counts: How often each is launched by one cluster, by signature; by all of them
             together where they do not work alike.
         tensors: Tensors kept in each scope over one pass.
-        subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the movements before
+        subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the copies before
             them included, aligned with the rows of the schedule's plan.
         samples: Seconds of every timed run, of which the latency is the median; empty where there
             was one or nothing varies.
@@ -312,9 +312,9 @@ class Failure:
             (what a measurer runs could not be made of the schedule).
         message: One line for people.
         demand: Bytes asked for, where it is about memory.
-        capacity: Bytes there are.
+        capacity: Bytes that the memory has.
         tensors: Names of the tensors that contribute most.
-        levers: What would make it fit.
+        levers: Changes that would make it fit.
     """
 
     reason: str
@@ -349,14 +349,12 @@ class Failure:
 
 
 Outcome = Measurement | Failure
+"""What measuring a setting yields."""
 
 
 def seconds_of(outcome: object) -> float:
     """Return the latency of an outcome; infinite for a failure, and where there is no outcome."""
     return getattr(outcome, "latency", math.inf)
-
-
-"""What measuring a setting yields."""
 
 
 class RangeJson(TypedDict):

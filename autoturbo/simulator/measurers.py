@@ -83,7 +83,7 @@ class Reading:
     """The result of one timed run, where that is more than seconds.
 
     Attributes:
-        seconds: Of the whole batch on the chip.
+        seconds: Seconds of the whole batch on the chip.
         kernels: Mean seconds of one launch of each kernel, in the order of ``kernels`` in the
             kernels file (``"kernels"``); empty where it is not known.
         ddr_bytes: Moved from and to DDR over the whole batch (``"bytes"``).
@@ -96,7 +96,7 @@ class Reading:
     energy_j: float | None = None
 
     def lacks(self, reports: Sequence[str]) -> str:
-        """Return the first of what is reported that it does not hold; empty if there is none."""
+        """Return the first reported figure that the reading lacks; empty if there is none."""
         held = {
             "latency": True,
             "kernels": bool(self.kernels),
@@ -108,14 +108,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class MeasurerInfo:
-    """What a measurer of version 2 says of itself.
+    """Information that a measurer of version 2 gives of itself.
 
     Attributes:
         deterministic: Whether the same schedule always takes as long, to the bit.
         repeats: Timed runs of one measurement, of which the median counts.
         warm_up: Runs before these that are not counted.
         build_limit_s: Seconds for a build; None for as long as it takes.
-        run_limit_s: Seconds for all runs of a measurement, likewise.
+        run_limit_s: Seconds for all runs of a measurement; None for as long as they take.
         at_once: Measurements on this computer whose runs go on at the same time, whatever number of
             processes measure; others wait, builds do not. None for any number.
         reports: What each run gives, of :data:`REPORTS`; with the latency alone a run gives a
@@ -155,7 +155,7 @@ class TimedMeasurer(Protocol[Built]):
     info: MeasurerInfo
 
     def build(self, schedule: Schedule) -> Built:
-        """Return what is run; an exception becomes a failure of the class ``"build"``."""
+        """Return an object to run; an exception becomes a failure of the class ``"build"``."""
         ...
 
     def run(self, built: Built, repeats: int) -> Sequence[float | Reading]:
@@ -164,14 +164,14 @@ class TimedMeasurer(Protocol[Built]):
 
 
 def info_of(measurer: object) -> MeasurerInfo | None:
-    """Return what a measurer says of itself; None for the simulator and for version 1."""
+    """Return a measurer's information; None for the simulator and for version 1."""
     info = getattr(measurer, "info", None)
     return info if isinstance(info, MeasurerInfo) else None
 
 
 @dataclass(eq=False)
 class Drift:
-    """How much slower a machine is than at first, and how noisy, by a reference measured again.
+    """Drift and noise of a machine since the begin, by a reference that is measured again.
 
     The logarithms of what the reference takes are a random walk from where they began, with noise:
     how far the walk goes, next to the noise, is weighed by how well each of a few guesses explains
@@ -199,6 +199,7 @@ class Drift:
             measure: Returns the logarithm of what it takes; None where that fails.
         """
         taken = measure()
+        # Of two the one nearer to what is expected: a single outlier would look like drift.
         if taken is not None and self._off(taken) > OUTLYING * self.noise:
             taken = min((v for v in (taken, measure()) if v is not None), key=self._off)
         if taken is not None:
@@ -216,6 +217,8 @@ class Drift:
         first = self._at.count(0)
         logarithms = np.asarray(self._logarithms[:first] + self._logarithms[first:][-LATEST:])
         at = np.asarray(self._at[:first] + self._at[first:][-LATEST:], np.float64)
+        # A walk from a common beginning has the covariance of the earlier of two times, and each
+        # measurement its own noise, in units of the noise.
         ones, count = np.ones(len(at)), len(at)
         slower, noise, evidence = [], [], []
         for walk in WALKS:
@@ -227,6 +230,7 @@ class Drift:
             noise.append(math.sqrt(variance))
             sizes = float(np.linalg.slogdet(inverse)[1]) - math.log(precision)
             evidence.append(0.5 * (sizes - (count - 1) * math.log(max(variance, 1e-30))))
+        # Over the largest, or all of them would be 0 in floating point.
         weights = np.exp(np.asarray(evidence) - max(evidence))
         self.slower = float(weights @ slower / weights.sum())
         self.noise = float(weights @ noise / weights.sum())
@@ -240,7 +244,7 @@ class Timed:
     the reference takes by now, so those of an hour ago and those of today compare.
 
     Attributes:
-        measurer: Of version 2.
+        measurer: A measurer of version 2.
     """
 
     measurer: TimedMeasurer[Any]
@@ -251,7 +255,7 @@ class Timed:
 
     @property
     def info(self) -> MeasurerInfo:
-        """Return what the measurer says of itself."""
+        """Return the measurer's information."""
         return self.measurer.info
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
@@ -263,6 +267,7 @@ class Timed:
         built = within(info.build_limit_s, lambda: self.measurer.build(schedule), "build")
         if isinstance(built, Failure):
             return built
+        # What always takes as long needs no reference.
         if not info.deterministic and (failed := self._follow(built)) is not None:
             return failed
         readings = self._readings(built)
@@ -270,6 +275,7 @@ class Timed:
             return readings
         scale, noise = math.exp(-self._drift.slower), self._drift.noise
         latency_s = _seconds(readings) * scale
+        # What looks best by far is measured again: a search would build on a lucky reading.
         if latency_s < self._least_s * (1 - SUSPICIOUS * noise) and self._count > 1:
             more = self._readings(built)
             if isinstance(more, Failure):
@@ -302,13 +308,14 @@ class Timed:
         return None if isinstance(again, Failure) else math.log(_seconds(again))
 
     def _readings(self, built: Any) -> list[Reading] | Failure:
-        """Return what the timed runs gave, or why that is nothing."""
+        """Return the readings of the timed runs, or why there are none."""
         info = self.info
         runs = info.warm_up + info.repeats
         with _turn(self.measurer, info.at_once):
             given = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
         if isinstance(given, Failure):
             return given
+        # The runs that warm up are among those that the measurer returned.
         readings = [r if isinstance(r, Reading) else Reading(float(r)) for r in given]
         timed = readings[info.warm_up :]
         if not timed or not all(math.isfinite(r.seconds) and r.seconds > 0 for r in timed):
@@ -329,9 +336,9 @@ def _reported(
     """Return a measurement with what runs gave beside seconds: the median of each figure.
 
     Args:
-        measurement: Of the latency.
-        schedule: What was measured.
-        readings: Of its runs.
+        measurement: Measurement of the latency.
+        schedule: The measured schedule.
+        readings: Readings of its runs.
     """
     figures: dict[str, Any] = {}
     if moved := [r.ddr_bytes for r in readings if r.ddr_bytes is not None]:
@@ -358,6 +365,7 @@ def _turn(measurer: object, at_once: int | None) -> Iterator[None]:
     if at_once is None:
         yield
         return
+    # By class and user: processes of other runs on this computer take turns too.
     kind = f"{type(measurer).__module__}.{type(measurer).__qualname__}"
     user = os.getuid() if hasattr(os, "getuid") else 0
     name = f"autoturbo-{user}-{hashlib.sha256(kind.encode()).hexdigest()[:16]}"
@@ -378,7 +386,7 @@ def measurement_of(
     """Return the measurement of a latency alone; what is not known is 0.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         latency_s: Seconds of the whole batch on the whole chip.
         samples: Seconds of every timed run.
         noise: Relative standard deviation of the latency; 0 where nothing varies.
@@ -404,7 +412,7 @@ Value = TypeVar("Value")
 
 
 def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Value | Failure:
-    """Return what a call returns, or the failure that it raises or takes too long.
+    """Return the result of a call, or the failure that it raises or takes too long.
 
     A call that takes too long goes on in a thread of its own: ``--timeout`` ends its process.
 
@@ -425,6 +433,7 @@ def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Val
     if limit_s is None:
         work()
         return results[0]
+    # A daemon, so that a call that never returns does not keep the process.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(limit_s)
@@ -433,7 +442,7 @@ def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Val
 
 
 def as_measurer(built: Any) -> Measurer:
-    """Return what gives outcomes: a measurer of version 1 itself, one of version 2 as timed."""
+    """Return a measurer that gives outcomes: version 1 as it is, version 2 as timed."""
     timed = info_of(built) is not None and callable(getattr(built, "run", None))
     return Timed(built) if timed else built
 
@@ -474,12 +483,12 @@ def is_cheap(name: str) -> bool:
 
 
 def declared(name: str) -> MeasurerInfo | None:
-    """Return what a measurer's class says of itself, before it is used.
+    """Return the information of a measurer's class, before it is used.
 
     It is asked in a process of its own: code of others is never imported beside a search.
 
     Args:
-        name: Of the measurer.
+        name: Name of the measurer.
 
     Returns:
         None for the simulator, for version 1, and where nothing can be learned.
@@ -495,7 +504,7 @@ def declared(name: str) -> MeasurerInfo | None:
 
 @functools.cache  # a process takes two seconds, and a run asks ten times
 def _declared(name: str, path: tuple[str, ...]) -> MeasurerInfo | None:
-    """Return what a measurer's class says of itself where Python finds modules at ``path``."""
+    """Return the information of a measurer's class where Python finds modules at ``path``."""
     told = f"sys.path[:] = {list(path)!r}; from {__name__} import tell; tell({name!r})"
     command = [sys.executable, "-c", f"import sys; {told}"]
     try:
@@ -515,7 +524,7 @@ def tell(name: str) -> None:
 
 
 def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
-    """Return a measurer's outcome of one schedule; any error becomes a failure."""
+    """Return a measurer's outcome for one schedule; any error becomes a failure."""
 
     def ask() -> object:
         answers = measurer.measure([schedule])

@@ -72,6 +72,7 @@ def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
         kind = "" if isinstance(figure, Real) else ", which is not a number"
         return Failure("invalid", message + kind)
     least = max(bound_s, outcome.bound.seconds)
+    # As far below as noise may put a measurement; further down the measurer is wrong.
     if outcome.latency < least * (1 - ROUNDING - OUTLYING * (outcome.noise or 0.0)):
         message = f"the measurer returned a latency of {float(outcome.latency)!r} s"
         return Failure("invalid", f"{message}, below the lower bound of {least:.6g} s")
@@ -102,6 +103,7 @@ def _figures(outcome: Measurement) -> Iterator[tuple[str, object]]:
 
 
 def _sane(figure: object) -> bool:
+    # True is a number to Python.
     if isinstance(figure, bool) or not isinstance(figure, Real):
         return False
     return math.isfinite(figure) and float(figure) >= 0

@@ -123,7 +123,7 @@ class KernelStatistics:
 
     Attributes:
         model_scheduler: The model on the target.
-        kernels: Of each number, the part and the knobs.
+        kernels: Per number, the part and the knobs.
         knobs: Numbers of kernel knobs.
     """
 
@@ -226,7 +226,7 @@ class KernelStatistics:
         self._row_of.add([self._known[key] for key in keys])
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
-        """Return what determines a kernel in isolation: its part, its cores and its rules."""
+        """Return the key of a kernel in isolation: its part, its cores and its rules."""
         values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         context = self._subgraphs[part][0]
         cores = context.target.cores if values["cores"] == AUTO else int(values["cores"])

@@ -1,10 +1,10 @@
-"""Level two: kernels and movements in order.
+"""Level two: kernels and copies in order.
 
 A cluster runs one kernel at a time and a kernel's boundary is a barrier, so a pass takes the sum of
-its kernels and of the movements between them. Where clusters share out samples they work alike and
+its kernels and of the copies between them. Where clusters share out samples they work alike and
 side by side, and loop over their shares.
 
-Otherwise a kernel, its movements included, starts when its cluster is free and every kernel on
+Otherwise a kernel, its copies included, starts when its cluster is free and every kernel on
 another cluster that it reads from has ended, one barrier later. Passes follow each other on every
 cluster, but clusters may be in different passes: what they hand over has room for two passes, so a
 kernel also waits for those on other clusters that still read what it made two passes before.
@@ -82,18 +82,20 @@ def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
     """
     gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
+    # Without GB what comes from DDR goes straight to the cores.
     through = (from_gb + from_ddr) * has_gb
     dma = _seconds(from_ddr, dma_bandwidth(target))
     transfer = _seconds(through, gb.bandwidth) + _seconds(crossing, link.bandwidth)
     latency = (from_ddr > 0) * (target.dma.latency + target.ddr.latency)
     latency = latency + (through > 0) * (gb.latency + link.latency)
     seconds = dma + transfer + (latency + (crossing > 0) * link.latency)
+    # The kernel begins when all cores have what was copied.
     seconds += (seconds > 0) * target.overheads.barrier
     return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * has_gb), axis=1)
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
-    """Return the seconds of transfers; a rate may be 0 where there are no bytes."""
+    """Return the seconds of transfers; 0 without bytes, where the rate may be 0 too."""
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 
@@ -112,6 +114,7 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     else:
         latency = _joint_latency(schedule, joint.seconds)
     mean = joint.totals / len(passes)
+    # Clusters launch side by side: the one with most counts.
     launches = max(int(schedule.opens(c).sum()) for c in range(len(passes)))
     return _measurement(schedule, joint, latency, mean, launches)
 
@@ -119,7 +122,7 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
 class _Pass(NamedTuple):
     """One pass of one cluster, or of all of them.
 
-    Signatures, what each kernel takes, seconds of each with the movements before it and what is
+    Signatures, what each kernel takes, seconds of each with the copies before it and what is
     paid per launch, and sums.
     """
 
@@ -130,7 +133,7 @@ class _Pass(NamedTuple):
 
 
 def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
-    """Return each kernel's seconds in order on a cluster, with its movements and its launch.
+    """Return each kernel's seconds in order on a cluster, with its copies and its launch.
 
     Of kernels by themselves: what one fetches while another runs is left out.
     """
@@ -208,8 +211,8 @@ def run_passes(
 
     Args:
         order: Instances, each after those that it reads from.
-        cluster: Per instance.
-        seconds: Per instance, of its kernel and the movements before it.
+        cluster: Per instance, the cluster that runs it.
+        seconds: Per instance, of its kernel and the copies before it.
         producers: Per instance, the instances that it reads from.
         loops: Number of passes.
         barrier: Seconds from the end of a kernel until another cluster knows of it.
@@ -243,8 +246,8 @@ def _run_passes(
 
     Args:
         order: Of :func:`run_passes`, like ``cluster``, ``seconds``, ``loops`` and ``barrier``.
-        cluster: Per instance.
-        seconds: Per instance.
+        cluster: Per instance, the cluster that runs it.
+        seconds: Per instance, the seconds that it takes.
         remote: Where in the second array each instance's makers on other clusters begin, and they.
         loops: Number of passes.
         barrier: Seconds.
@@ -254,12 +257,14 @@ def _run_passes(
     free = np.zeros(cluster.max() + 1)
     end, read = np.zeros(len(cluster)), np.zeros((COPIES, len(cluster)))
     for loop in range(loops):
+        # When what the pass two before made was read last, which frees the room for this pass.
         seen = read[loop % COPIES]
         for place, instance in enumerate(order):
             own_cluster = cluster[instance]
             start = free[own_cluster]
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
+                # Taken note of once; readers of this pass write it again.
                 seen[instance] = 0.0
             waited = makers[first[instance] : first[instance + 1]]
             for maker in waited:
@@ -273,7 +278,7 @@ def _run_passes(
 
 
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
-    """Add the bytes that movements copy to a schedule's totals."""
+    """Add the bytes that copies move to a schedule's totals."""
     from_gb, from_ddr = copied[:, 1].sum(), copied[:, 2].sum()
     totals[Quantity.DDR_READ] += from_ddr
     totals[Quantity.LB] += from_gb + from_ddr
@@ -288,7 +293,7 @@ def _measurement(
     """Return the measurement of a schedule.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         one: A pass.
         latency: Seconds of the whole batch.
         mean: Sums of one cluster in a pass, by :class:`Quantity`.
@@ -329,6 +334,7 @@ def _mean_times(one: _Pass) -> dict[bytes, float]:
     seconds = defaultdict[bytes, list[float]](list)
     for signature, own in zip(one.signatures, one.kernels[:, Quantity.SECONDS], strict=True):
         seconds[signature].append(float(own))
+    # The sum of equal times over their number may differ from them in the last bit.
     return {s: own[0] if len({*own}) == 1 else sum(own) / len(own) for s, own in seconds.items()}
 
 
@@ -340,9 +346,9 @@ def subgraph_times(schedule: Schedule, order: Ints, seconds: Floats) -> tuple[fl
     """Return the mean seconds of one launch of each sub-graph's kernels.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         order: The instances whose kernels were launched.
-        seconds: Of one launch of each of these.
+        seconds: Seconds of one launch of each of these.
     """
     owner = schedule.instances.subgraph[order]
     count = len(schedule.instances.subgraphs)
@@ -359,7 +365,7 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     """Return the joules of multiply-accumulates, of bytes per level, and of static power.
 
     Args:
-        schedule: What was measured.
+        schedule: The measured schedule.
         latency: Seconds, for the static power.
         ddr: Bytes to and from DDR.
         gb: Bytes to and from GB.

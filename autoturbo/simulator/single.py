@@ -44,11 +44,11 @@ Grid = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """Where a layer's input and output are kept; its weights are in DDR.
+    """Memories of a layer's input and output; its weights are in DDR.
 
     Attributes:
-        input_in_ddr: Else in the local buffers of the cores.
-        output_in_ddr: Likewise.
+        input_in_ddr: Whether the input is in DDR, else in the local buffers of the cores.
+        output_in_ddr: Whether the output is in DDR, else in the local buffers of the cores.
     """
 
     input_in_ddr: bool = True
@@ -101,8 +101,8 @@ def grids_of(cores: int, dimensions: int = 2) -> tuple[Grid, ...]:
     """Return the ways to share a result among cores, those that share the first least first.
 
     Args:
-        cores: Of a cluster.
-        dimensions: Of the result.
+        cores: Cores of a cluster.
+        dimensions: Dimensions of the result.
     """
     if dimensions == 1:
         return ((cores,),)
@@ -121,8 +121,8 @@ class KernelGrids:
     Attributes:
         graph: The product.
         dtype: The compute type.
-        residence: Of its operands.
-        dimensions: Of a grid: 3 with a batch.
+        residence: Residence of the product's operands.
+        dimensions: Dimensions of a grid: 3 with a batch.
     """
 
     graph: Graph
@@ -148,7 +148,7 @@ class KernelGrids:
 
         Args:
             target: The cores; every cluster does the same.
-            grids: Those wanted; all that there are if None.
+            grids: Grids that are wanted; all that there are if None.
 
         Yields:
             The program and its grid.
@@ -175,6 +175,7 @@ class KernelGrids:
                 np.zeros(len(kernel.stages), np.int64), kernel.rates,
             )  # fmt: skip
             self._tiles[whole, grid, rules] = counts.tobytes()
+        # Rates move with a fit, programs do only where they cut tiles otherwise.
         cut = rules._replace(least_depth=0, ddr_cost=0, link_cost=0)  # these only cut tiles
         key = whole, grid, cut, self._tiles[whole, grid, rules]
         if key not in self._programs:
@@ -185,7 +186,7 @@ class KernelGrids:
 
 
 def _whole_figures(target: Target) -> tuple[object, ...]:
-    """Return the figures of a target that programs depend on by themselves: those not of rates."""
+    """Return the whole numbers and words of a target, which programs depend on by themselves."""
     owners = (target, *(getattr(target, name) for name in (*ENGINES, *PARTS)))
     return tuple(
         value

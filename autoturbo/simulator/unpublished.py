@@ -45,6 +45,7 @@ def latency_range(schedule: Schedule, latency: float) -> LatencyRange | None:
             )
             found += times.values()
     if len(fast) > 1:
+        # Fields add up: all at their fast ends, and all at their slow ones.
         found += [timed_again(schedule, fast), timed_again(schedule, slow)]
     return LatencyRange(min(found), max(found), tuple(fast)) if fast else None
 

@@ -53,13 +53,13 @@ class KernelRun(NamedTuple):
     """A kernel of a pass. Seconds from the begin of the pass.
 
     Attributes:
-        begin: Of the movements before it.
+        begin: Begin of the copies before it.
         launch: They have ended and its launch begins, where it has one of its own.
         body: Its first instruction may begin, but for loads.
         work: Seconds from there to the end of its last instruction.
         end: After the barrier.
-        program: Its instructions.
-        issued: Per instruction its begin.
+        program: Instructions of the kernel.
+        issued: Per instruction, its begin.
         freed: When its engine is free again.
         done: When what waits for it may begin.
         copied: Begin and end of the fetch of what is copied before it, where that is a load.
@@ -81,9 +81,9 @@ class PassRun(NamedTuple):
     """A pass of one cluster.
 
     Attributes:
-        kernels: In order.
-        totals: By :class:`Quantity`: what depends on when instructions begin, overlaps and waits.
-        left_out: By :class:`Quantity`: seconds and bytes of fetches of what is there already.
+        kernels: Kernels of the pass, in order.
+        totals: Overlaps and waits by :class:`Quantity`: what depends on when instructions begin.
+        left_out: Seconds and bytes, by :class:`Quantity`, of fetches of what is there already.
     """
 
     kernels: tuple[KernelRun, ...]
@@ -100,7 +100,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
 
     Args:
         schedule: The schedule.
-        moves: Of every cluster, of :func:`autoturbo.simulator.sequence.movement_times`.
+        moves: Per cluster, a result of :func:`autoturbo.simulator.sequence.movement_times`.
 
     Returns:
         Of every cluster.
@@ -145,6 +145,7 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
         np.concatenate([_fetches(one, first, kernels[c], ~one.fetched)
                         for c, one in enumerate(loads)]),
         np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(moved[:, 1]),
+        # What is copied early has had its latency of DDR too.
         moved[:, 0] - moved[:, 1] - rates[Rate.DMA_LATENCY] * (moved[:, 1] > 0), copy,
         np.asarray([around.kernel_launch, around.barrier, around.kernel_ramp]),
         np.concatenate(opens), np.concatenate([np.append(own[1:], True) for own in opens]),
@@ -161,12 +162,13 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
 
     Args:
         p: The pass.
-        s: Its state.
-        programs: Of all kernels.
+        s: State of the pass.
+        programs: Programs of all kernels.
         cluster: The cluster.
     """
     own = np.flatnonzero(p.cluster == cluster)
     at = np.flatnonzero((p.cluster == cluster)[_kernel_of(np.arange(len(p.where)), p.first)])
+    # Loads are served in stretches, which are added below: their begin and end span the gaps.
     at = at[~s.is_load[at]]
     stretches = s.stretches[:, : s.served[0]]
     of_loads = stretches[1:, p.cluster[_kernel_of(stretches[0], p.first)] == cluster]
@@ -218,8 +220,8 @@ def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> 
     """Return the positions of kernels' instructions among all of a pass.
 
     Args:
-        kernel: Of each.
-        instruction: Of that kernel, or :data:`.loads.COPY`.
+        kernel: Kernel of each instruction.
+        instruction: Instruction of that kernel, or :data:`.loads.COPY`.
         first: The first instruction of each kernel.
         passes: Whether what passes a copy to the cores is meant, not what fetches it.
     """
@@ -228,7 +230,7 @@ def _position(kernel: Ints, instruction: Ints, first: Ints, *, passes: bool) -> 
 
 
 def _sums(amounts: Floats, rates: Floats) -> Floats:
-    """Return what fetches take and move, by :class:`Quantity`."""
+    """Return the seconds and bytes of fetches, by :class:`Quantity`."""
     found, stored = np.zeros(QUANTITIES), rates[Rate.STORED]
     found[Quantity.BUSY_DMA_IN] = durations(DMA_IN, amounts, rates)[0].sum()
     found[Quantity.ISSUED_DMA_IN] = len(amounts)
@@ -242,10 +244,10 @@ def _fetches(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that fetch some of a cluster's loads.
 
     Args:
-        loads: Of the cluster.
+        loads: Loads of the cluster.
         first: The first instruction of all kernels.
         begin: The first of its kernels.
-        which: Of the loads.
+        which: Numbers of the loads that are asked about.
     """
     return _position(begin + loads.kernel[which], loads.instruction[which], first, passes=False)
 
@@ -254,10 +256,10 @@ def _waits(loads: Loads, first: Ints, begin: int, which: Flags) -> Ints:
     """Return the instructions that have to be over before loads are fetched, -1 for none.
 
     Args:
-        loads: Of a cluster.
+        loads: Loads of a cluster.
         first: The first instruction of all kernels.
         begin: The first of its kernels.
-        which: Of the loads.
+        which: Numbers of the loads that are asked about.
     """
     after = loads.after[which]
     at = _position(begin + loads.kernel[after], loads.passed[after], first, passes=True)
@@ -304,29 +306,29 @@ def _order(schedule: Schedule, kernels: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 class _Plan(NamedTuple):
-    """What a pass consists of, cluster by cluster.
+    """Instructions, loads and copies of a pass, cluster by cluster.
 
     Attributes:
         first: First instruction of each kernel, and one entry more.
-        where: Of all instructions; what they wait for is counted within their kernel.
-        amounts: Of all instructions.
-        rates: Of :func:`rates_of`.
-        step: Of the movements before each kernel.
-        layers: Of each kernel.
-        cluster: Of each kernel.
-        queues: Where each cluster's loads of weights and of inputs begin, and one entry more.
+        where: Columns of all instructions; what they wait for is counted within their kernel.
+        amounts: Amounts of all instructions.
+        rates: Rates of :func:`rates_of`.
+        step: Step of the copies before each kernel.
+        layers: Number of layers of each kernel.
+        cluster: Cluster of each kernel.
+        queues: First load of weights and of inputs of each cluster, and one entry more.
         queue: The instruction of each load, of its kind in the order in which they are fetched.
         birth: The step from which each may be fetched.
         after: The instruction that has to be over by then; negative for none.
         turn: Position among the loads of its cluster in the order in which they are needed.
         left_out: Fetches of what is there already.
-        moves: Seconds of the movements before each kernel.
-        bus: Those of them in which they have the bus.
+        moves: Seconds of the copies before each kernel.
+        bus: Seconds of these copies in which they have the bus.
         passing: Seconds that they take where what they bring from DDR is there already.
-        copy: The load that brings it; -1 where the movements do.
+        copy: The load that brings it; -1 where the copies do.
         overheads: Seconds of a launch, a barrier and a ramp.
-        opens: Which kernels have a launch of their own.
-        closes: Which are the last in their launch.
+        opens: Per kernel, whether it has a launch of its own.
+        closes: Per kernel, whether it is the last in its launch.
     """
 
     first: Ints
@@ -355,9 +357,9 @@ class _State(NamedTuple):
     """A pass while it is issued.
 
     Attributes:
-        issued: Which instructions have been issued.
-        is_load: Which are loads.
-        begin: Of every instruction.
+        issued: Per instruction, whether it has been issued.
+        is_load: Per instruction, whether it is a load.
+        begin: Begin of every instruction.
         end: When its engine is free again.
         done: When it completes.
         free: When each cluster's engines are free, ``(clusters, engines)``.
@@ -369,7 +371,7 @@ class _State(NamedTuple):
         head: Its next load of weights, and of inputs.
         rest: Seconds that a load still takes, -1 before it begins.
         stretches: Instruction, begin and end of every stretch in which a bus serves a load.
-        served: How many there are.
+        served: Number of loads that have been served.
         step: When each step begins.
         times: The columns of :class:`KernelRun` before the program, ``(kernels, 4)``.
         moved: Bytes read from DDR, written to it and moved at GB while the kernel runs.
@@ -400,10 +402,11 @@ def _beginning(p: _Plan, steps: int) -> _State:
 
     Args:
         p: The pass.
-        steps: Of all clusters.
+        steps: Number of steps of all clusters.
     """
     total, clusters, kernels = len(p.where), (len(p.queues) - 1) // QUEUES, len(p.cluster)
     is_load, issued = np.zeros((2, total), np.bool_)
+    # What another load has brought counts as issued at 0: nothing waits for it.
     is_load[p.queue] = is_load[p.left_out] = issued[p.left_out] = True
     is_load[p.first[-1] :] = True  # copies
     begin, end, done = np.zeros((3, total))
@@ -412,7 +415,9 @@ def _beginning(p: _Plan, steps: int) -> _State:
     return _State(
         issued, is_load, begin, end, done, free, completed, waits,
         over, bus, busy, p.queues[:-1].copy(), np.full(len(p.queue), -1.0),
+        # Each instruction can interrupt a load once, and so can a kernel's copies and ends.
         np.zeros((3, total + 3 * kernels)), np.zeros(1, np.int64),
+        # A step that has not begun yet is infinitely late: what waits for it is not ready.
         np.full(steps + 1, np.inf), np.zeros((kernels, 4)), np.zeros(3),
     )  # fmt: skip
 
@@ -423,10 +428,10 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
 
     Args:
         p: The pass.
-        s: Its state.
-        order: Of the kernels, each after those that it waits for.
-        starts: Where those begin that each kernel waits for, and one entry more.
-        makers: These.
+        s: State of the pass.
+        order: Kernels in order, each after those that it waits for.
+        starts: Per kernel, where the kernels begin that it waits for, and one entry more.
+        makers: The kernels that are waited for.
 
     Returns:
         Whether something could always begin.
@@ -439,6 +444,7 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
         s.step[p.step[kernel]] = before
         for at in range(starts[kernel], starts[kernel + 1]):
             began = max(began, s.times[makers[at], 3] + barrier)
+        # A load may hold the bus beyond this moment; that part counts when it is over.
         busy_before = s.busy[cluster] - max(s.bus[cluster] - before, 0.0)
         s.moved[:] = 0.0
         body = _move(p, s, kernel, began)
@@ -465,9 +471,9 @@ def _issue(p: _Plan, s: _State, order: Ints, starts: Ints, makers: Ints) -> bool
 
 @borrowing
 def _move(p: _Plan, s: _State, kernel: int, now: float) -> float:
-    """Run the movements before a kernel and launch it; return when its body begins.
+    """Run the copies before a kernel and launch it; return when its body begins.
 
-    Loads are served until the movements ask for the bus, or until what they bring has come.
+    Loads are served until the copies ask for the bus, or until what they bring has come.
 
     Returns:
         Seconds; -1 if what they wait for never comes.
@@ -507,6 +513,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
     for at in range(low, high):
         left[p.where[at, Column.LAYER]] += not s.is_load[at]
     remaining, layer, work_end = left.sum(), 0, body
+    # Engines issue in list order, so each has one candidate at a time.
     nexts, begun = np.full(len(ENGINES), low), np.zeros(len(ENGINES), np.bool_)
     while remaining > 0:
         at, start = _next(p, s, kernel, body, nexts)
@@ -515,6 +522,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
             queue, ready = _next_load(p, s, cluster)
             # of two that are ready the first in the program goes first
             first = ready == start and ready < np.inf and p.queue[s.head[queue]] < at
+            # A load goes on until the kernel's own transfer is ready, and then gives way at once.
             if ready < start or first:
                 _serve(p, s, queue, np.inf if first else start)
                 continue
@@ -529,6 +537,7 @@ def _run(p: _Plan, s: _State, kernel: int, body: float) -> float:
         own = p.where[at, Column.LAYER]
         left[own] -= 1
         ends[own] = max(ends[own], s.done[at])
+        # Steps begin in order: where layers take turns, one may end before those ahead of it.
         while layer + 1 < layers and left[layer] == 0:
             s.step[step + layer + 1] = max(s.step[step + layer], ends[layer])
             layer += 1
@@ -544,6 +553,7 @@ def _next(p: _Plan, s: _State, kernel: int, body: float, nexts: Ints) -> tuple[i
     """
     cluster, low, high = p.cluster[kernel], p.first[kernel], p.first[kernel + 1]
     best, best_start = -1, np.inf
+    # Engines with a single asker first: what begins on them is known, and may free the bus's next.
     for engine in (TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_IN, DMA_OUT):
         at = nexts[engine]
         while at < high and (p.where[at, Column.ENGINE] != engine or s.is_load[at]):

@@ -23,7 +23,7 @@ def calibrated_target(found: Calibrated, table: MeasuredTable) -> Target:
 
     Args:
         found: The fit and its errors.
-        table: That it is from.
+        table: Table that the figures are fitted to.
 
     Raises:
         RefusedError: It is no better on rows held out, or of no use.
@@ -47,7 +47,7 @@ def stated_target(found: Calibrated, table: MeasuredTable) -> Target:
 
     Args:
         found: The target and its errors.
-        table: That they are from.
+        table: Table that the errors come from.
     """
     regimes = found.regimes
     known = Calibration(
@@ -93,7 +93,7 @@ def calibrated_text(made: Target, found: Calibrated, table: MeasuredTable) -> st
     Args:
         made: The target.
         found: The fit.
-        table: That it is from.
+        table: Table that the figures are fitted to.
     """
     heading = (
         FIRST_LINE.removeprefix("# "),

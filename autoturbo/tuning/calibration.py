@@ -70,10 +70,10 @@ class Parameter:
     """A figure of a target that may be fitted.
 
     Attributes:
-        name: As a path in the target's file.
+        name: Name of the figure, as a path in the target's file.
         section: Attribute of the target that holds it.
-        attribute: Of the section.
-        rule: Its annotation.
+        attribute: Attribute of the section.
+        rule: Annotation of the attribute.
         dtype: Whose figure, of a figure for each data type.
     """
 
@@ -135,11 +135,11 @@ class Fitted:
     """A field that was fitted.
 
     Attributes:
-        field: Its name, as a path.
-        unit: Of the figures.
-        before: Its figure.
+        field: Path of the field in the target's file.
+        unit: Unit of the figures.
+        before: Figure before the fit.
         after: The one that fits.
-        interval: Of ``after``.
+        interval: Confidence interval of ``after``.
         at_bound: It went as far from ``before`` as it may, so that the interval says little.
     """
 
@@ -164,7 +164,7 @@ class Fit:
     """Figures fitted to some rows.
 
     Attributes:
-        target: With them.
+        target: Target with the fitted figures.
         fitted: The fields.
         untouched: Fields that the rows do not identify.
     """
@@ -179,10 +179,10 @@ class Calibrated:
     """A fit to all rows, judged on rows that fits have not seen.
 
     Attributes:
-        fit: To all rows.
+        fit: The fit to all rows.
         before: Median of the absolute relative errors with the figures that were given.
-        after: Likewise of each row by the fit that had not seen its shape.
-        shapes: That were held out, in turn.
+        after: The same median, each row's error by the fit that had not seen its shape.
+        shapes: Shapes that were held out, in turn.
         regimes: ``after``, of short and of long kernels.
     """
 
@@ -198,7 +198,7 @@ def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter,
 
     Args:
         target: The target.
-        names: Of fields, as paths; rates, shares and latencies if empty, but no ramp of 0.
+        names: Names of fields, as paths; rates, shares and latencies if empty, but no ramp of 0.
 
     Raises:
         UsageError: There is no such field, or it is not one that a fit can move.
@@ -254,14 +254,14 @@ def with_values(target: Target, values: dict[Parameter, float]) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """How a figure is fitted: the logarithm of a rate, near zero the time itself.
+    """Scale on which a figure is fitted: logarithm of a rate, near zero the time itself.
 
     Attributes:
         parameter: The figure.
-        start: Its value.
+        start: The figure that the fit starts from.
         low: Least value.
         high: Greatest value.
-        unit: Of times that may be zero, what counts as small; 0 for rates.
+        unit: Size that counts as small, of times that may be zero; 0 for rates.
     """
 
     parameter: Parameter
@@ -292,7 +292,7 @@ class _Scale:
         return min(max(found, self.low), self.high)
 
     def fitted(self, value: float, interval: Interval) -> Fitted:
-        """Return a value that was found, as it is told."""
+        """Return a fitted value with its interval, as a table shows it."""
         near = 1e-2 * (self.inner(self.high) - self.inner(self.low))
         inner = self.inner(max(value, self.low))
         at_bound = inner < self.inner(self.low) + near or inner > self.inner(self.high) - near
@@ -313,10 +313,10 @@ class _Fitter:
     """Fits figures of a target to rows.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
     """
 
     def __init__(self, target: Target, cases: Sequence[Case], starts: int, seed: int) -> None:
@@ -361,12 +361,15 @@ class _Fitter:
             for ends in ([s.low for s in scales], [s.high for s in scales])
         )
         span = high - low
+        # Inside the bounds, as the solver asks of where it begins.
         begin = np.clip(begin, low + 1e-3 * span, high - 1e-3 * span)
         self.errors(self.at(scales, begin), settled=False)  # which grids are worth trying
 
         def residuals(inner: Floats) -> Floats:
             errors = self.errors(self.at(scales, inner), settled=True)
+            # Pseudo-Huber: squares near zero, absolute values far out, for outliers.
             root = np.sqrt(2 * (np.sqrt(1 + (errors / _LOSS) ** 2) - 1)) * _LOSS
+            # A weak pull to the figures of the file, for directions that no row says anything of.
             held = _HELD * _LOSS * (inner - home)
             return np.concatenate((np.copysign(root, errors), held))
 
@@ -382,6 +385,7 @@ class _Fitter:
         columns = []
         for index, scale in enumerate(scales):
             step = np.zeros(len(at))
+            # Away from the upper bound, beyond which a figure does not move.
             step[index] = 0.01 if at[index] + 0.01 < scale.inner(scale.high) else -0.01
             moved = self.errors(self.at(scales, at + step), settled=True)
             columns.append((moved - base) / step[index])
@@ -397,6 +401,7 @@ class _Fitter:
         kept = {scale.parameter for scale in scales}
         still = [Untouched(p.name, "no row depends on it") for p in parameters if p not in kept]
         moving, scales, solution = scales, [], self.solve([], np.zeros(0))
+        # Published figures join later: else they would share errors of those that nobody publishes.
         for tier in range(_TIERS):
             more = [scale for scale in moving if scale.parameter.tier == tier]
             if more:
@@ -406,6 +411,7 @@ class _Fitter:
         for _ in range(self.starts - 1 if scales else 0):
             drawn = [self.random.uniform(s.inner(s.low), s.inner(s.high)) for s in scales]
             home = np.asarray([s.inner(s.start) for s in scales])
+            # Half way to a random point: whole steps lead where no chip is.
             other = self.solve(scales, (home + np.asarray(drawn)) / 2)
             solution = min(solution, other, key=lambda one: one.cost)
         scales, solution = self.identified(scales, still, solution)
@@ -429,7 +435,7 @@ class _Fitter:
         Args:
             scales: Fields to fit.
             still: Is added to what is left out.
-            solution: For them.
+            solution: The solution for these figures.
 
         Returns:
             The fields that are left, and a solution for them.
@@ -446,6 +452,7 @@ class _Fitter:
                 ]
                 if not vague:
                     break
+                # One at a time: without it the others may be known.
                 worst = max(vague)[-1]
                 reason = _why(scales[worst], alone[worst])
                 still.append(Untouched(scales[worst].parameter.name, reason))
@@ -465,19 +472,21 @@ def _intervals(
     """Return the interval of each figure, from the derivatives at the solution.
 
     Args:
-        scales: Of the figures.
-        solution: Where they are.
-        rows: That were measured.
-        alone: As if all other figures were known.
+        scales: Scales of the figures.
+        solution: The figures at the solution, on their scales.
+        rows: The measured rows.
+        alone: Whether all other figures count as known.
     """
     normal = solution.jacobian.T @ solution.jacobian
     if alone:
         normal = np.diag(np.diag(normal))
     values, vectors = np.linalg.eigh(normal)
+    # Bounded from below: what no row moves has a very wide interval, not an infinite one.
     inverse = vectors / np.maximum(values, 1e-9) @ vectors.T
     wide = student((1 - CONFIDENCE) / 2, max(rows - len(scales), 1)) * solution.spread
     found = []
     for index, (scale, inner) in enumerate(zip(scales, solution.at.tolist(), strict=True)):
+        # As far as an exponential reaches in floating point.
         half = min(wide * math.sqrt(max(inverse[index, index], 0.0)), 50.0)
         if scale.unit:
             ends = [scale.unit * math.expm1(inner + sign * half) for sign in (-1, 1)]
@@ -525,11 +534,11 @@ def fit(
     """Return a target whose figures fit rows.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows.
         parameters: Figures that may change.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
     """
     return _Fitter(target, cases, starts, seed).fit(parameters)
 
@@ -561,11 +570,11 @@ def calibrate(
     """Return a target whose figures fit rows, and its error on shapes that fits have not seen.
 
     Args:
-        target: With the figures to begin with.
+        target: Target with the figures to begin with.
         cases: The rows, of two shapes or more.
         parameters: Figures that may change.
-        starts: From how many points.
-        seed: Of the points.
+        starts: Number of points that fits start from.
+        seed: Seed of the points.
         regime: Seconds of a kernel that separate two errors.
         told: Is called with what is being done.
 
@@ -597,7 +606,7 @@ def judged(target: Target, cases: Sequence[Case], *, regime: float = REGIME) -> 
     """Return the error of a target as it is, with no figure fitted.
 
     Args:
-        target: With figures that were not fitted to the rows.
+        target: Target with figures that were not fitted to the rows.
         cases: The rows.
         regime: Seconds of a kernel that separate two errors.
     """

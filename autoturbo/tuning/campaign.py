@@ -95,6 +95,7 @@ class Campaign:
         Other measurements than trials may follow, for which some is set aside.
         """
         if self._under_way and all(loop.over for loop in self._under_way):
+            # Time is up: what is under way would end after it.
             self._executor.abandon()
             for loop in self._under_way:
                 loop.cut = True
@@ -143,6 +144,7 @@ class Campaign:
     def _wanted(self) -> float:
         """Return how many trials to keep under way; one where this process measures itself."""
         width = self._executor.width
+        # A single worker is this process: tasks in hand gain nothing, and are proposed too early.
         return 1 if width == 1 else _AHEAD * width
 
     @property

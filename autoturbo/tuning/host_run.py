@@ -83,9 +83,9 @@ class HostBest:
 
     Attributes:
         trial: Number of the trial that measured it.
-        knobs: With the plan.
-        measurement: Of the comparison; of the trial where there was no time for one.
-        schedule: What is written.
+        knobs: The knobs that hold the plan.
+        measurement: Measurement of the comparison; of the trial where there was no time for one.
+        schedule: The schedule that is written.
         verified: Checks that it passed.
     """
 
@@ -101,22 +101,22 @@ class HostResult(Viewed):
     """The result of tuning for this computer; names are those of :class:`TuneResult`.
 
     Attributes:
-        run: Its id, for :func:`resume`.
+        run: Id of the run, for :func:`resume`.
         model: Name of the model.
         measured: Plans that were measured, the baselines among them.
-        seed: Of all chance.
+        seed: Seed of all chance in the run.
         default: The faster one of the whole batch and the best loop.
-        best: What is handed out.
-        baselines: What was compared with it, by name.
+        best: The plan that is handed out.
+        baselines: Plans that were compared with it, by name.
         schedule_file: Written for :func:`autoturbo.load_runner`.
         run_folder: Manifest, schedule, log.
         trials: All of them by number, as a table.
-        notes: What could not be done, and why.
+        notes: Notes on steps that could not be done, and why.
         stopped: Why it ended.
         target: Always this computer.
         state: Always done.
-        objective: What was sought.
-        measurer: What measured.
+        objective: Name of the objective.
+        measurer: Name of the measurer.
         refused: Trials that failed a check: none.
         front: Trials that none beats in several objectives: none.
         scratch: Keeps the temporary folder.
@@ -144,7 +144,7 @@ class HostResult(Viewed):
 
     @property
     def answer(self) -> HostAnswer:
-        """Return what is told of the plans that were compared."""
+        """Return the lines on the plans that were compared."""
         return HostAnswer.of_schedule(self.best.schedule)
 
     @property
@@ -187,7 +187,7 @@ class HostResult(Viewed):
         return f"<HostResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
 
     def view(self) -> View:
-        """Return what was compared, and where the files are."""
+        """Return the view of the compared plans, and the places of the files."""
         return host_view(self.answer, {"run": self.run, "schedule": str(self.schedule_file)})
 
 
@@ -221,8 +221,8 @@ def tune_on_host(
         model_file: The file as the user named it.
         settings: How its file was read: ``batch_dim``, ``shapes``, ``dims`` and ``values``, where
             they were given; more to keep with the run.
-        config: How long is searched.
-        execution: Where things are written, and what is told.
+        config: Limits and options of the search.
+        execution: Places that things are written to, and listeners.
         store: The database.
 
     Returns:
@@ -239,6 +239,7 @@ def tune_on_host(
     key = host_key(graph, cpu)
     baselines = baselines_of(DividedModel.of(Path(graph.source), graph), cpu)
     limits = {
+        # The baselines are trials of the run, but not of what the user allows.
         "trials": baselines + (config.trials or TRIALS),
         "patience": config.patience or PATIENCE,
         "time_budget": config.time_budget,
@@ -404,7 +405,7 @@ class _HostRun:
         return time.monotonic() > self.budget.deadline
 
     def _notes(self, comparison: HostComparison) -> Iterator[str]:
-        """Return what could not be done, and why."""
+        """Return notes on steps that could not be done, and why."""
         if self.model.obstacle:
             yield f"samples do not run apart: {self.model.obstacle}"
         if self.path != self.file:
@@ -445,6 +446,7 @@ def _race(
     if not comparison.made or not others:
         return None
     gain, chosen = comparison.gain(base, others[0]), found.chosen
+    # The search had found it about the fastest; measured in turn with the others it was not.
     refuted = (numbers[TUNED],) if TUNED in numbers and chosen != TUNED else ()
     made = sum(map(len, comparison.seconds.values()))
     return Race(

@@ -39,9 +39,9 @@ def plausible(table: MeasuredTable, target: Target, path: Path, told: Told) -> M
     """Return a table without rows that repeat others.
 
     Args:
-        table: As it was read.
-        target: With the figures that a fit begins with.
-        path: Of the table, for messages.
+        table: The table as it was read.
+        target: Target with the figures that a fit begins with.
+        path: Path of the table, for messages.
         told: Is called with a line for each row that is counted otherwise than it may seem.
 
     Raises:
@@ -49,6 +49,7 @@ def plausible(table: MeasuredTable, target: Target, path: Path, told: Told) -> M
             near the target needs.
     """
     found = _Table(table, target, path)
+    # The whole table first: in another unit, every row would be told of.
     found.check_unit()
     found.check_bounds()
     found.check_rows()
@@ -60,9 +61,9 @@ class _Table:
     """A table beside what is simulated.
 
     Args:
-        table: As it was read.
-        target: With the figures that a fit begins with.
-        path: Of the table.
+        table: The table as it was read.
+        target: Target with the figures that a fit begins with.
+        path: Path of the table.
     """
 
     def __init__(self, table: MeasuredTable, target: Target, path: Path) -> None:
@@ -101,6 +102,7 @@ class _Table:
     def check_bounds(self) -> None:
         """Refuse rows below the bound of any machine that a fit may find."""
         pairs = zip(self.cases, self.least, strict=True)
+        # A fit may make figures so many times better, and no more.
         never = [(case, bound) for case, bound in pairs if case.seconds < bound / WITHIN]
         if never:
             (first, bound), *more = never
@@ -121,6 +123,7 @@ class _Table:
 
     def check_rows(self) -> None:
         """Refuse rows that are in another unit than the others."""
+        # Of a few rows none is typical.
         if len(self.cases) < _ENOUGH:
             return
         median = statistics.median(self.ratios)

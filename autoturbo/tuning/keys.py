@@ -75,7 +75,7 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     """Return the version of scheduler, simulator and knobs; measurements of another are not reused.
 
     Args:
-        measurer: What measures; a plug-in's name and version follow those of ours.
+        measurer: Name of the measurer; a plug-in's name and version follow those of ours.
 
     Raises:
         UsageError: No measurer of that name.
@@ -99,9 +99,9 @@ def pair_key(
         graph: The model.
         target: The accelerator.
         dtype: The compute type.
-        measurer: What measures.
+        measurer: Name of the measurer.
         make: Another evaluator than ours, whose schedules are not mixed with ours.
-        pins: What people have fixed; what is found under them is not mixed with the rest.
+        pins: Pins of the user; what is found under them is not mixed with the rest.
 
     Raises:
         UsageError: No measurer of that name.
@@ -116,12 +116,12 @@ SESSION = "session"
 
 
 def session_of(measurer: str) -> dict[str, str]:
-    """Return what tells a run from others of the same content; nothing where all are the same.
+    """Return the setting that tells a run from others of its content; none where all are the same.
 
     Where the same schedule does not always take as long, they find other things.
 
     Args:
-        measurer: What measures.
+        measurer: Name of the measurer.
     """
     from autoturbo.simulator.measurers import declared
 
@@ -149,6 +149,7 @@ def versions_here() -> dict[str, str]:
 def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
     """Record a new run under the first id that is free."""
     while True:
+        # The same content gives the same id; runs after the first get a number behind it.
         info = dataclasses.replace(draft, id=store.next_run_id(base))
         try:
             store.add_run(info)

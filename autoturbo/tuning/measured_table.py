@@ -47,9 +47,9 @@ class Case(Protocol):
     """A measured row.
 
     Attributes:
-        group: What is held out together: the shape, or the model.
+        group: Key of the rows that are held out together: the shape, or the model.
         seconds: Measured.
-        line: Of the table.
+        line: Line of the table that has it.
     """
 
     group: tuple[object, ...]
@@ -74,7 +74,7 @@ class Case(Protocol):
         """Return its seconds on a target.
 
         Args:
-            target: With the figures to try.
+            target: The target with the figures to try.
             settled: Keep to the choices that a call without it found good, which is faster.
         """
         ...
@@ -85,13 +85,13 @@ class ProductCase:
     """A matrix product.
 
     Attributes:
-        group: Its shape: batch, M, K, N.
+        group: Shape of the product: batch, M, K, N.
         seconds: Measured.
         dtype: The compute type.
-        residence: Of its input and output.
-        cores: That it ran on; None for all.
+        residence: Residence of its input and output.
+        cores: Cores that it ran on; None for all.
         rate_factor: Times the target's rate of the data type that this row ran at.
-        line: Of the table.
+        line: Line of the table that has it.
     """
 
     group: tuple[object, ...]
@@ -144,6 +144,7 @@ class ProductCase:
         timed = self._kernels.seconds(machine, self._grids if settled else None)
         best = min(seconds for seconds, _ in timed)
         if not settled:
+            # While a fit moves figures a little, the fastest grid is among the near ones.
             self._grids = tuple(grid for seconds, grid in timed if seconds <= _NEAR * best)
         return best + target.overheads.around(best)
 
@@ -153,10 +154,10 @@ class ScheduleCase:
     """A schedule of a model.
 
     Attributes:
-        group: Its model and samples.
+        group: The schedule's model and samples.
         seconds: Measured.
-        schedule: As its file says, on the target that it was made for.
-        line: Of the table.
+        schedule: The schedule as its file says, on the target that it was made for.
+        line: Line of the table that has it.
     """
 
     group: tuple[object, ...]
@@ -193,9 +194,9 @@ class MeasuredTable:
     """A table that was read.
 
     Attributes:
-        name: Of the file.
+        name: Name of the file.
         sha256: Of its bytes.
-        cases: Its rows.
+        cases: Rows of the table.
         unread: Columns that say nothing here.
         time: The column of times.
     """
@@ -213,9 +214,9 @@ class _Reader:
 
     Attributes:
         path: The table.
-        target: That it was measured on.
+        target: The target that it was measured on.
         load: Reads the model of a schedule by its name in the table.
-        columns: That it has.
+        columns: Columns that the table has.
     """
 
     path: Path
@@ -264,6 +265,7 @@ class _Reader:
     def scheduled(self, row: Mapping[str, str], line: int, seconds: float) -> ScheduleCase:
         """Return a row of a schedule, whose files are named relative to the table."""
         model = Path(row["model"])
+        # Beside the table first, so that a folder can be moved whole.
         near = self.path.parent / model
         where = near if near.exists() else model
         try:
@@ -321,7 +323,7 @@ def read_table(path: Path, target: Target, load: Callable[[Path], Graph]) -> Mea
 
     Args:
         path: The table.
-        target: That it was measured on.
+        target: The target that it was measured on.
         load: Reads the model of a schedule.
 
     Raises:

@@ -26,8 +26,8 @@ class RegimeErrors:
 
     Attributes:
         limit: Seconds of a kernel that separate them.
-        below: Of kernels that take less; None where no row does.
-        above: Of the others.
+        below: Median of kernels that take less; None where no row does.
+        above: Median of the other kernels.
         rows_below: Rows of kernels that take less.
     """
 
@@ -46,7 +46,7 @@ class RegimeErrors:
         return RegimeErrors(limit, below, above, len(found[True]))
 
     def line(self, rows: int) -> str:
-        """Return both in words, given the number of all rows."""
+        """Return both errors in words, given the number of all rows."""
         us = f"{self.limit * 1e6:g} us"
         parts = (
             ("below", self.below, self.rows_below),

@@ -15,7 +15,7 @@ class Spread(NamedTuple):
 
     Attributes:
         low: Lower end; 0 with fewer than three figures.
-        mean: Of the figures.
+        mean: Geometric mean of the figures.
         high: Upper end; infinite with fewer than three.
     """
 
@@ -34,10 +34,10 @@ class Repeats:
     """The results of searches that differ in their seeds alone.
 
     Attributes:
-        seeds: Of the searches that have a result.
-        runs: Their ids.
+        seeds: Seeds of the searches that have a result.
+        runs: Ids of the runs.
         latencies: Seconds of what each would hand out.
-        gains: How many times as fast as the heuristic each is; empty where some lack that.
+        gains: Gain of each over the heuristic; empty where some lack that.
     """
 
     seeds: tuple[int, ...]

@@ -35,11 +35,11 @@ class TuneResult(Viewed):
     """The result of a run.
 
     Attributes:
-        run: Its id, for :func:`resume`.
+        run: Id of the run, for :func:`resume`.
         model: Name of the model.
         target: Name of the target.
         measured: Schedules measured so far, and those that failed.
-        seed: Of all chance.
+        seed: Seed of all chance in the run.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
             it does not fit, fails a check or was not measured in full.
         best: The best trial; trial 0 itself where nothing was better.
@@ -49,21 +49,21 @@ class TuneResult(Viewed):
         schedule_file: The best schedule.
         run_folder: Manifest, schedule, log; a temporary folder that goes with this result where
             it was called without a database.
-        mirror: What :attr:`study` is made of.
+        mirror: Trials that :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
         on_machine: Whether it is of a machine of several units.
         trials: All trials by number, as a table with ``rows()`` and ``to_frame()``.
-        front: With several objectives the trials that none beats in all of them.
+        front: Trials that none beats in all objectives, where there are several.
         refused: Trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: Why it ended.
-        origins: Where its warm starts came from.
+        origins: Origins of its warm starts.
         notes: What it could have begun with and did not, and why; what was left out at its end.
-        objective: What was sought; several are parted by commas.
+        objective: Names of the objectives, parted by commas.
         measurer: Name of what measured; ``"simulator"`` is ours.
         known_error: Relative error of the target's simulated times, as its file says of kernels as
             long as those of the best schedule in the mean; None where nobody compared them with
             measured ones.
-        latency_range: Of the best schedule, where its latency depends on what is not published of
+        latency_range: Range of the best latency, where it depends on what is not published of
             the target; None where it does not, or was measured.
         scratch: Keeps the temporary folder.
         unsaved: Why the database has not got all of it, and the command that stores the rest.
@@ -109,7 +109,7 @@ class TuneResult(Viewed):
         return self.mirror.study
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Return what to compare: bases, why one has no figure, and the best."""
+        """Return the entries to compare: bases, why one has no figure, and the best."""
         return compared(self.info, self.info.handed_out)
 
     def failures(self) -> Counter[str]:
@@ -186,7 +186,7 @@ def best_of(
     """Return the best of searches that differ in their seeds, with what all of them found.
 
     Args:
-        ended: What became of each search.
+        ended: Result of each search, or why there is none.
 
     Returns:
         One result, or why the first search has none where all lack one; all of them where one was

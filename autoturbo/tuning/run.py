@@ -91,7 +91,7 @@ class Run:
 
     Attributes:
         evaluator: The simulator's, where what the run starts from was found with it.
-        constants: Of the search.
+        constants: Constants of the search.
     """
 
     graph: Graph
@@ -169,7 +169,7 @@ class Run:
 
     @functools.cached_property
     def pins(self) -> Pins:
-        """Return what people have fixed."""
+        """Return the pins of the run's user."""
         return pins_of_run(self.info.settings, self.graph)
 
     def reference(self, heuristic: Knobs) -> bool:
@@ -255,7 +255,7 @@ class Run:
         )
 
     def _program(self) -> Callable[[Knobs], str | None] | None:
-        """Return what tells a candidate's programs without measuring; None where nothing does."""
+        """Return a function that digests a candidate's programs; None where there is none."""
         return getattr(self.tuning_evaluator, "program", None)
 
     def _ended_before(self) -> tuple[int, int]:
@@ -320,7 +320,7 @@ class Run:
         return tuple(map(ranker.by, figures))
 
     def simulate(self, kept: BestSchedule | TrialRecord, _: RunInfo | None) -> str:
-        """Return what simulating a best schedule that is kept already again contradicts."""
+        """Return how simulating a kept best schedule again contradicts it; empty if not."""
         if not isinstance(kept, BestSchedule):
             return ""
         again = guarded(self.tuning_evaluator, kept.knobs)
@@ -387,7 +387,7 @@ def climb_of(
     Where a measurement is cheap, climbing finds more for the same work; a board is not asked.
 
     Args:
-        asked: What the run was asked for.
+        asked: Configuration of the run.
         climbing: Constants of the climb; None for none.
         on_machine: The run is on a machine of several units.
     """
@@ -470,11 +470,13 @@ def carry_out(runs: Sequence[Run], executor: Executor) -> list[TuneResult | Auto
             if campaign.interrupted or not apart:
                 executor.close()  # after Ctrl-C it begins nothing
             if campaign.interrupted and apart:
+                # Checks measure once more, which the old workers no longer begin.
                 executor = held.enter_context(closing(make_executor(apart=True)))
                 for run in runs:
                     run.use(executor)
             ended: list[TuneResult | AutoTurboError] = []
             for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
+                # Equal shares of what is left: what one run saves is for those behind it.
                 share = max(run.deadline - time.monotonic(), 0.0) / (len(runs) - index)
                 run.end_by(time.monotonic() + share)
                 ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
@@ -490,6 +492,7 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Sear
     """Return the baselines and the loops of runs; baselines may use a part of the time."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
+        # Each has its share of the part that baselines may take.
         run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))
         baselines.append(run.baselines())
         run.probe_checks()
@@ -504,7 +507,7 @@ def resumable(store: Database, begun: Sequence[str], execution: ExecutionConfig)
     Args:
         store: The database, in which an interruption is recorded.
         begun: Ids of its runs, as far as they are recorded.
-        execution: How the call is carried out.
+        execution: The way in which the call is carried out.
 
     Raises:
         InterruptedRunError: In place of ``KeyboardInterrupt``, once a run is recorded.
@@ -595,7 +598,7 @@ def hand_out(
         why: Why the run ended, for its log.
         baselines: Other schedulers that it is compared with, the heuristic left out.
         numbers: Whether schedules are run in ONNX Runtime as well.
-        state: What has become of the run.
+        state: State of the run from now on.
 
     Returns:
         The best trial, the Pareto front of several objectives, and the best schedule's file.
@@ -608,6 +611,7 @@ def hand_out(
     try:
         best = selection.best(run.objectives)
         front = selection.front(run.objectives)
+        # The database keeps the fastest schedule, whatever this run was for.
         fastest = selection.best(find_objectives("latency"), best)
         if trials and isinstance(trials[0].outcome, Measurement):
             selection.passes(trials[0])  # gains are stated over it
@@ -623,7 +627,7 @@ def hand_out(
 def _handed(
     run: Run, trials: Sequence[Trial], best: Best, baselines: Mapping[str, Measurement]
 ) -> HandedOut:
-    """Return what is recorded of what a run hands out."""
+    """Return the record of the schedule that a run hands out."""
     info, first = run.store.run(run.info.id), trials[0].outcome
     base = best.reference or (first if isinstance(first, Measurement) else None)
     return HandedOut(

@@ -139,7 +139,7 @@ class _Point:
     """The state of a point of the grid.
 
     Attributes:
-        run: That tuned it.
+        run: The run that tuned it.
         failure: Why that failed.
         borrows: The run that measures what its neighbours found; None before there is any.
         bests: The fastest trial of its own (under an empty name), and of each neighbour's
@@ -188,6 +188,7 @@ def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig
     open_points = [point for point in grid if point.run is None or point.run.state != "done"]
     for first in range(0, len(open_points), AT_ONCE):
         batch = open_points[first : first + AT_ONCE]
+        # Each batch ends by its share of the time, counted from the begin of the sweep.
         share = (first + len(batch)) / len(open_points)
         early = (1.0 - TUNED * share) * (
             config.time_budget or 0.0
@@ -255,6 +256,7 @@ def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
         asked = _comparable(one.config.resolved(one.pair.target))
         key = one.key(execution)
         mine = [i for i in ours if i.key == key and _comparable(_config_of(i)) == asked]
+        # A finished one before any other; else the oldest, whose trials are kept.
         one.run = next((i for i in mine if i.state == "done"), mine[0] if mine else None)
 
 
@@ -369,6 +371,7 @@ def _ways(
     used = ChipPart.of(knobs)
     replayed = carried(used, other.target, one.target).on(knobs)
     ways = moved(bench_of(one), held(used, one.target).on(knobs), made, share)
+    # The replay first, since it bounds the others; each setting once.
     return list(dict.fromkeys((replayed, *ways)))
 
 
@@ -384,6 +387,7 @@ def _measure(
         info = one.borrows = one.borrows or _begun(one, digest, execution, store)
         points[info.id] = one
         outcomes |= {(info.id, trial.number): trial.outcome for trial in store.trials(info.id)}
+        # Numbers follow from the order of candidates: a resumed sweep finds its trials by them.
         for number, (knobs, source) in enumerate(found.items(), 1 + len(one.sources)):
             one.sources[number] = source
             tasks.append(Task(info.id, number, knobs))
@@ -426,6 +430,7 @@ def _answers(
                 names = run.info.model, run.info.target
                 execution.on_progress(Progress(*names, done[answer.pair], total, *known))
             if _is_late(run.config, execution):
+                # What is under way ends: its outcome is kept for the next call.
                 executor.withdraw()
             yield answer
     finally:
@@ -459,7 +464,7 @@ def _run_of(
 
     Args:
         one: The point.
-        execution: How it is carried out.
+        execution: The way in which the run is carried out.
         store: The database.
         held: Gives the run back at its end; None where it is held already.
 

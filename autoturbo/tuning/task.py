@@ -44,10 +44,10 @@ class TuningTask(Protocol):
         """Refuse samplers and objectives that do not suit the target; raises UsageError.
 
         Args:
-            target: What is tuned for.
-            sampler: Its name.
-            objectives: What is sought.
-            measured: Those of them that the measurer reports, whatever the target says.
+            target: The target that is tuned for.
+            sampler: Name of the sampler.
+            objectives: Names of the objectives.
+            measured: Objectives that the measurer reports, whatever the target says.
         """
 
     def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> Space:
@@ -74,7 +74,7 @@ class TargetTask:
 
     Args:
         graph: The whole model.
-        target: What it runs on.
+        target: The target that it runs on.
         dtype: The compute type.
     """
 

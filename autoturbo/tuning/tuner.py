@@ -100,7 +100,7 @@ class Pair:
         target: The accelerator, or a machine of several units.
         model_file: The file as the user named it, for whoever resumes; the graph's source if empty.
         settings: More to keep with the run; JSON values.
-        seed: Of its search; the configuration's if None.
+        seed: Seed of its search; the configuration's if None.
     """
 
     graph: Graph
@@ -161,9 +161,9 @@ def tune_repeatedly(
 
     Args:
         pairs: Models on targets.
-        config: What decides the results.
-        execution: How it is carried out.
-        seeds: How many; each is a run of its own.
+        config: Configuration that decides the results.
+        execution: The way in which the call is carried out.
+        seeds: Number of seeds; each is a run of its own.
 
     Returns:
         What :func:`autoturbo.tuning.result.best_of` gives for each pair.
@@ -212,9 +212,9 @@ def tune_here(
     Args:
         graph: The model with its batch.
         model_file: The file as the user named it.
-        settings: How the file was read, and more to keep with the run.
-        config: How long is searched.
-        execution: Where things are written, and what is told.
+        settings: Options by which the file was read, and more to keep with the run.
+        config: Limits and options of the search.
+        execution: Places that things are written to, and listeners.
 
     Returns:
         The plan that is handed out, with all trials of the run.
@@ -244,8 +244,8 @@ def tune_all(
 
     Args:
         pairs: Models on targets.
-        config: What decides the results.
-        execution: How it is carried out.
+        config: Configuration that decides the results.
+        execution: The way in which the call is carried out.
 
     Returns:
         A result per pair, or why there is none: the others go on.
@@ -323,7 +323,7 @@ def _told_of_compiling(
     """Yield the configuration, with an ``on_progress`` that also reports compiling.
 
     Args:
-        execution: How a call is carried out.
+        execution: The way in which a call is carried out.
         pairs: Names of models and targets; the first is told of before there is any progress.
     """
     on_progress = execution.on_progress
@@ -357,7 +357,7 @@ def placed(execution: ExecutionConfig, scratch: ScratchFolder | None) -> Executi
     """Return the configuration with a place for all that is written.
 
     Args:
-        execution: How a call is carried out.
+        execution: The way in which a call is carried out.
         scratch: Holds what is kept nowhere, where there is no database: nothing in the working
             folder is read, and nothing written but the run folders where they are asked for.
     """
@@ -454,7 +454,7 @@ def resume_all(
 
     Args:
         runs: Their ids, or the starts of them.
-        config: What changes; None for nothing.
+        config: Changes of the configuration; None for nothing.
         execution: How the runs are carried out; :data:`DATABASE` where it names no database.
         load_graph: Reads a model again (``model_file``, ``batch`` and ``settings`` say how).
         load_target: Reads a target again; the description kept with the run if None.
@@ -487,6 +487,7 @@ def resume_all(
         executor = held.enter_context(closing(pool_of([run.config for run in carried], execution)))
         with resumable(store, [run.info.id for run in carried], execution), held:
             for run in carried:
+                # All are held before any is begun: another process may work on one of them.
                 held.enter_context(store.holding(run.info.id))
                 store.take_unsaved(run.folder.unsaved_file)
             for run in carried:

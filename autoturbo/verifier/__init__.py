@@ -42,7 +42,7 @@ def verify_schedule(
         schedule: The schedule, on a target or on a machine of several units: there the whole
             model, and every part on its unit.
         path: The model's file; where it is not given, nothing is run.
-        seed: Of the random inputs and weights.
+        seed: Seed of the random inputs and weights.
         numbers: Run it.
         whole: Run all samples, or those of one pass; None decides by memory and work. On a
             machine there is one pass.

@@ -35,7 +35,7 @@ def check_numbers_apart(
     Args:
         schedule: The schedule.
         path: The model's file.
-        seed: Of inputs and weights.
+        seed: Seed of the random inputs and weights.
         whole: As for :func:`autoturbo.verifier.numbers.check_numbers`.
 
     Returns:

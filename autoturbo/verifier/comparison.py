@@ -112,6 +112,7 @@ _QUANTISING = frozenset(
 def arithmetic_of(model: ModelProto, longest_sum: int = 1) -> Arithmetic:
     """Return the arithmetic of a model, by the types of its inputs, weights and conversions."""
     used = set(_elements(model))
+    # Coarsest first: it rounds most.
     element = next((e for e in _BOUNDS if e in used), TensorProto.FLOAT)
     quantised = any(node.op_type in _QUANTISING for node in model.graph.node)
     return Arithmetic(element, quantised, longest_sum)
@@ -143,7 +144,7 @@ class Comparison:
     """Result of comparing one output.
 
     Attributes:
-        name: Of the output.
+        name: Name of the output.
         difference: Absolute difference where it is largest in relation to its tolerance; of
             integers, the share that differs.
         tolerance: The largest difference permitted there.
@@ -167,15 +168,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much a tensor varies, for comparing parts of it.
+    """Mean and variation of a tensor, for comparing parts of it.
 
     A part may vary far less than its tensor does, but not its rounding errors: those come from sums
     that all of the tensor has in common.
 
     Attributes:
-        centre: Its mean.
-        spread: Its mean absolute deviation.
-        factor: By which all bounds are widened.
+        centre: Mean of the tensor.
+        spread: Mean absolute deviation of the tensor.
+        factor: Factor by which all bounds are widened.
     """
 
     centre: float
@@ -187,6 +188,7 @@ class Scale:
         """Return the scale of a tensor; values that are not finite count as zero."""
         if values.dtype.kind not in "fiu" or not values.size:
             return Scale(0.0, 0.0)
+        # In double precision, so that the judge does not round.
         known = np.where(np.isfinite(values), values, 0).astype(np.float64)
         centre = float(known.mean()) if known.size >= _FEW else 0.0
         return Scale(centre, float(np.abs(known - centre).mean()))
@@ -202,8 +204,8 @@ def compare(
 
     Args:
         reference: Outputs of the original model by name.
-        candidate: Of the scheduled one; a missing output differs.
-        arithmetic: Of the model.
+        candidate: Outputs of the scheduled model; a missing output differs.
+        arithmetic: Arithmetic of the model.
 
     Returns:
         A comparison per output, in the order of the reference.
@@ -220,11 +222,11 @@ def compare_part(
     """Compare a part of a tensor.
 
     Args:
-        name: Of the tensor.
+        name: Name of the tensor.
         wanted: The part, of the reference.
-        found: Of the candidate; None where it has none.
-        arithmetic: What the model computes in.
-        scale: Of the whole tensor of the reference.
+        found: The part of the candidate; None where it has none.
+        arithmetic: Arithmetic of the model.
+        scale: Scale of the whole tensor of the reference.
 
     Returns:
         The largest errors of the part, or a remark on why there are none to compare.
@@ -257,6 +259,7 @@ def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> 
     numbers = wanted.dtype.kind in "iu"
     errors = np.abs(wanted.astype(np.float64) - found) if numbers else differing.astype(np.float64)
     share, largest = float(differing.mean()), float(errors.max())
+    # Compared by their share: where two candidates are nearly equal either index is right.
     return Comparison(name, share, allowed, largest, _position(differing), _constant_remark(wanted))
 
 
@@ -285,7 +288,7 @@ def _compare_numbers(
 
 
 def _equal(wanted: Array, found: Array) -> Array:
-    """Return where values are equal; not-a-number equals itself."""
+    """Return a mask of equal values; not-a-number equals itself."""
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
 
@@ -295,10 +298,11 @@ def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) 
     Args:
         wanted: Values of the reference.
         errors: Absolute differences from them.
-        arithmetic: What the model computes in.
-        scale: Of the whole tensor of the reference.
+        arithmetic: Arithmetic of the model.
+        scale: Scale of the whole tensor of the reference.
     """
     bounds = tolerances(wanted, arithmetic, scale)
+    # Only if few differ: flips are rare, a wrong row is not.
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
         return np.maximum(bounds, _FLIP * _variation(wanted, scale))
     return bounds
@@ -308,6 +312,7 @@ def tolerances(wanted: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
     """Return the largest difference by rounding of each element, as float64."""
     bounds, count = _BOUNDS[arithmetic.element], arithmetic.longest_sum
     noise = bounds.noise * _variation(wanted, scale)
+    # The bound is two units in the last place; one addition rounds by half of one.
     unit = min(bounds.rounding / 4, _UNIT)
     rounding = max(bounds.rounding, count * unit) if count > _LONG_SUM else bounds.rounding
     return np.asarray(scale.factor * (noise + rounding * np.abs(wanted)))

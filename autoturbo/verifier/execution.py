@@ -93,7 +93,7 @@ def run(
     """Return the values of a model's outputs by name.
 
     Args:
-        session: Of the model.
+        session: Session of the model.
         feeds: An array per input; a written model may lack inputs that nothing is computed with.
         outputs: Names of the outputs to compute; None for all.
 
@@ -170,7 +170,7 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
     """Return the model of the nodes, with each tensor under its name in the graph.
 
     Args:
-        nodes: Of a model.
+        nodes: Nodes of a model.
         part: Operators, as a model of their own: what it takes and gives are tensors that others
             make and read, or that the model takes and gives. None for all of them, with the
             outputs under their names in the file.
@@ -197,6 +197,7 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
         names = [(graph.tensors[t].name, types[t], shapes[t]) for t in leaving(graph, part)]
         body = without_unread_constants(builder.nodes, constants, [name for name, *_ in names])
         return model_of(nodes, body, inputs, [tensor_info(*one) for one in names])
+    # Names in the file may differ from those in the graph, where these would not be unique.
     for name, value in nodes.outputs:
         if name != value.name:
             builder.node("Identity", [value.name], [name])
@@ -209,14 +210,14 @@ class ComparisonSetup:
     """Weights, inputs and reference of a comparison of two models.
 
     Attributes:
-        folder: With the weights; models are saved in it.
+        folder: Folder with the weights; models are saved in it.
         original: The model's file there, its weights random.
-        nodes: Of the model at the samples of one pass.
-        samples: Of the batch that is run.
-        whole: These are all samples of the model.
+        nodes: Nodes of the model at the samples of one pass.
+        samples: Samples of the batch that is run.
+        whole: Whether these are all samples of the model.
         feeds: An array per input.
         reference: The model that is compared with.
-        arithmetic: Of the model.
+        arithmetic: Arithmetic of the model.
     """
 
     folder: Path
@@ -239,9 +240,9 @@ def prepare_comparison(
     Args:
         schedule: The schedule to check.
         path: The model's file.
-        folder: Where weights and models are written.
+        folder: Folder that weights and models are written to.
         passes: Samples that are run.
-        seed: Of weights and inputs.
+        seed: Seed of the random weights and inputs.
 
     Returns:
         The original model with its weights, the reference for the samples of the passes, and the
@@ -331,7 +332,7 @@ class ModelRuns:
     """Runner of both models on the inputs of a comparison.
 
     Attributes:
-        setup: With the original.
+        setup: The comparison, with the original.
         graph: The whole model.
         proto: The scheduled model.
     """
@@ -359,6 +360,7 @@ class ModelRuns:
         known = [name for name in names.values() if name in self._known]
         own = [value.name for value in self._reference.graph.output]
         values = self._values(self._reference, "reference", [*known, *own])
+        # Tensors that the importer made are not in the original, only in the plain model.
         rest = [name for name in names.values() if name not in values]
         if set(rest) - set(self.setup.feeds):
             values |= self._values(plain_model(self.nodes), "plain", rest)

@@ -70,7 +70,7 @@ class Finding:
     """One thing that is wrong with a schedule.
 
     Attributes:
-        check: Which check found it.
+        check: The check that found it.
         kind: What it is in one or two words (``"gap"``, ``"freed buffer"``, ``"race"``): the same
             defect always has the same kind.
         message: One line for people; names the instance, the layer, the tensor or the buffer.
@@ -99,7 +99,7 @@ class Numbers:
     Attributes:
         batch: Samples that were run.
         whole: All samples of the model were run; otherwise one pass with the same decisions.
-        seed: Of the inputs and the weights.
+        seed: Seed of the random inputs and weights.
         max_abs_error: Largest absolute difference of any output.
         outputs: Per output, its largest absolute difference and the tolerance that it was held to.
         findings: Outputs, instances and layers that differ; empty where all agree.
@@ -122,9 +122,9 @@ class Verification:
     """All checks of one schedule.
 
     Attributes:
-        regions: What the region check found.
-        memory: What the memory check found.
-        numbers: What running it gave, or None where that was not asked for.
+        regions: Findings of the region check.
+        memory: Findings of the memory check.
+        numbers: Result of running it, or None where that was not asked for.
     """
 
     regions: tuple[Finding, ...]
@@ -210,9 +210,9 @@ def buffer_finding(
     Args:
         schedule: The schedule.
         timeline: The timeline of the buffer's cluster.
-        kind: Of the finding.
+        kind: Kind of the finding.
         buffer: The buffer's number in the timeline.
-        message: What is wrong with it, to follow its name.
+        message: Fault of the buffer, as text to follow its name.
     """
     name = buffer_name(schedule, timeline, buffer)
     owner = int(timeline.owner[buffer])

@@ -115,12 +115,14 @@ class _Cluster:
         """
         order = self.timeline.order.tolist()
         makers = self.schedule.instances.producers[order[kernel]]
+        # In DDR once the kernel that makes it has ended, which is when the next one begins.
         ends = (order.index(one) + 1 if one in order else kernel for one in makers)
         return int(self.begins[max(ends, default=0)])
 
     def _kept(self, load: int, source: int) -> Iterator[Finding]:
         """Yield findings about a load that is not fetched, since another has brought its bytes."""
         loads = self.loads
+        # No chains: what is kept was fetched by an earlier load itself.
         if source >= load or loads.kept[source] >= 0:
             yield self.report("load", load, "is not there when its kernel begins")
             return
@@ -232,7 +234,7 @@ class _Cluster:
 
 
 def _fetching(program: Instructions, role: Role) -> Flags:
-    """Return which instructions fetch weights, or inputs."""
+    """Return a mask of the instructions that fetch weights, or inputs."""
     return np.asarray(program.where[:, Column.ROLE] == role)
 
 

@@ -142,6 +142,7 @@ def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
         shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
         found.append(pairs[shared])
     rows = np.concatenate(found)
+    # Ranks by birth, of equals as they are listed: findings come in the same order every time.
     place = np.argsort(np.argsort(birth, kind="stable"), kind="stable")
     return rows[np.lexsort(place[rows].T)]
 
@@ -213,9 +214,9 @@ def _kept_bytes(
 
     Args:
         tiles: Tile counts of the layer.
-        stage: Its row of stages.
-        streams: Its row of streams.
-        rules: Of its kernel.
+        stage: The layer's row of stages.
+        streams: The layer's row of streams.
+        rules: Rules of the layer's kernel.
     """
     products, columns, depths, rows, outside, kept = tiles.tolist()
     room = int(rules.staging + streams[ROOM])
@@ -256,6 +257,7 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
 def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
     """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
     target, timeline = schedule.context.target, schedule.timelines[cluster]
+    # A target without a buffer for weights has the size of the staging zone for them.
     capacity = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
     sizes = timeline.buffers.core_bytes

@@ -91,10 +91,10 @@ def check_numbers(
     Args:
         schedule: The schedule, on a target or on a machine of several units.
         path: The model's file; values that it keeps elsewhere need not be there.
-        seed: Of inputs and weights.
+        seed: Seed of the random inputs and weights.
         whole: Run all samples, or only those of one pass with the same decisions; None runs all
             where memory and patience allow.
-        memory_bytes: Of activations that may be alive at once.
+        memory_bytes: Bytes of activations that may be alive at once.
         folder: Where weights and models are kept, for further checks of the same model with the
             same seed; a temporary one if None.
 
@@ -114,6 +114,7 @@ def check_numbers(
     if random is not None:
         reason = f"not comparable: {random.kind} {random.name!r} gives other values each time"
         return Numbers(schedule.model.batch, whole, seed, None, skipped=reason)
+    # Passes have the same decisions: one shows what all do.
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
     samples = max(turn.start + turn.samples for turn in passes)
     all_of_it = samples == schedule.model.batch
@@ -172,10 +173,10 @@ def compare_models(
     """Run a scheduled model beside its reference and compare them.
 
     Args:
-        schedule: What the model was made from.
+        schedule: The schedule that the model was made from.
         setup: Weights, inputs and the reference.
         model: The scheduled one.
-        seed: Of weights and inputs, for the record.
+        seed: Seed of weights and inputs, for the record.
 
     Returns:
         Errors of each output, with the first instance that goes wrong where there is one.
@@ -235,6 +236,7 @@ class _FaultLocator:
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
+            # Four bytes an element, of both models.
             size += 8 * sum(volume(region) for region in self._made(call).values())
             chunk.append(call)
             if size > CHUNK_BYTES:
@@ -261,7 +263,7 @@ class _FaultLocator:
             whole: The original tensor, all samples that are run.
             tensor: The tensor's number.
             call: The call, whose pass says which samples.
-            region: Of the tensor in one pass.
+            region: Region of the tensor in one pass.
         """
         turn, batch = self._pass(call), self.setup.samples
         samples = samples_of(whole, self.trace, tensor, (turn.start, turn.samples), batch)
@@ -291,7 +293,7 @@ class _FaultLocator:
             call: The call.
             originals: Values of the tensors that it makes, in the original model.
             values: Values of the scheduled model, by name.
-            scales: Of the original tensors.
+            scales: Scales of the original tensors.
         """
         return all(
             self._compare_tensor(
@@ -366,8 +368,8 @@ class _FaultLocator:
 
         Args:
             call: The call.
-            label: Its name in messages.
-            given: Its inputs, by tensor.
+            label: Name of the call in messages.
+            given: Inputs of the call, by tensor.
             values: Values of the scheduled model, by name.
 
         Returns:

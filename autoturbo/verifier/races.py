@@ -73,7 +73,7 @@ _LOAD = -1
 
 
 def _passed_loads(schedule: Schedule, cluster: int) -> dict[int, Ints]:
-    """Return what kernels read of loads that run over them, by instance, as :class:`Access`."""
+    """Return the reads of loads that run over kernels, by instance, as :class:`Access`."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
     layer = loads.step - 1 - timeline.first_steps[loads.kernel]
     role = np.where(loads.inputs > 0, 1 << Role.PASS_INPUT, 1 << Role.PASS_WEIGHTS)
@@ -121,6 +121,7 @@ def clocks_of(where: Ints) -> Ints:
     """Return, per instruction and engine, the last instruction that ended before it, or -1."""
     never = (-1,) * len(ENGINES)
     clocks, ended = [never for _ in where], [never for _ in where]
+    # An engine's instructions are in order: the clock of its last one holds for the next too.
     latest = [never for _ in ENGINES]
     for index, row in enumerate(where.tolist()):
         engine, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
@@ -142,6 +143,7 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
         ring_events = events[events[:, Event.RING] == ring]
         writes = ring_events[:, Event.WRITES] == 1
         writers, readers = ring_events[writes], ring_events[~writes]
+        # One clash a ring: a reader before its writer says more than a slot taken too early.
         pair = _unordered(readers, Event.PIECE, writers, Event.PIECE, 0, program, clocks)
         if pair is None:
             slots = int(program.slots[ring])
@@ -161,7 +163,7 @@ def _unordered(
         earlier: Events that have to be over by then.
         key: The column with their keys.
         back: Keys between the two.
-        program: Of the kernel.
+        program: Program of the kernel.
         clocks: Per instruction and engine, the last instruction that has ended before it begins.
     """
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
@@ -170,6 +172,7 @@ def _unordered(
     np.maximum.at(last, (earlier[:, key], engine), earlier[:, Event.INSTRUCTION])
     asked = later[later[:, by] >= back]
     wanted, given = last[asked[:, by] - back], clocks[asked[:, Event.INSTRUCTION]]
+    # An instruction may read and write one slot: it follows itself.
     same_instruction = wanted == asked[:, Event.INSTRUCTION][:, None]
     wrong = np.argwhere((given < wanted) & ~same_instruction)
     if not len(wrong):
@@ -245,6 +248,7 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
 
 def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
     """Yield pairs of accesses that may share a byte, without many that are in order."""
+    # Accesses of no layer last as long as the kernel, and are compared with all.
     apart = np.flatnonzero(table[:, Access.LAYER] < 0)
     for access in apart.tolist():
         others = np.flatnonzero(table[:, Access.SCOPE] == table[access, Access.SCOPE])
@@ -275,6 +279,7 @@ def _windows(layer: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
     while cuts[-1] < len(rest):
         own = zip(begun.T, over[cuts[-1]], strict=True)
         after = max(int(np.searchsorted(*engine)) for engine in own)
+        # At least a window on, or layers in strict order would each be a window of their own.
         cuts.append(min(max(after, cuts[-1] + _WINDOW), len(rest)))
     for place in range(max(len(cuts) - 2, 1)):
         yield rest[cuts[place] : cuts[min(place + 2, len(cuts) - 1)]]
@@ -291,7 +296,7 @@ def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
     that begin together, the one listed first comes first.
 
     Args:
-        begin: Of every interval.
+        begin: Begin of every interval.
         end: One past the last.
     """
     sweep = np.argsort(begin, kind="stable")
@@ -338,6 +343,7 @@ def _buffer_races(labels: _KernelLabels, order: _Order, table: Ints) -> Iterator
     waits = functools.cache(lambda: TileWaits(labels.schedule, *kernel, labels.where, order.clocks))
     same = table[first, Access.LAYER] == table[second, Access.LAYER]
     alone = ((table[first, Access.ROLES] | table[second, Access.ROLES]) & ~COMPUTE) == 0
+    # Outside LB tiles move through slots, which the order of slots covers.
     alone |= table[first, Access.SCOPE] != Scope.LB
     for pair in np.flatnonzero(~(same & alone)).tolist():
         one, two = int(first[pair]), int(second[pair])
@@ -366,12 +372,13 @@ def _unordered_instructions(
 
     Args:
         labels: Names of the kernel's instructions.
-        order: Of the instructions.
+        order: Order of the instructions.
         one: The access that has to be over, a row.
         two: The access that has to wait, a row.
     """
     first, second = (_instructions(labels.where, row) for row in (one, two))
     engine = labels.where[:, Column.ENGINE]
+    # Back from the last: the latest instruction that is not waited for says most.
     for before in first[::-1].tolist():
         late = second[order.clocks[second, engine[before]] < before]
         late = late[late != before]
@@ -394,6 +401,7 @@ def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) ->
         races = (
             _race_across_phases(schedule, cluster, phase, later_phase) for later_phase in later
         )
+        # One for a phase: without its barrier all that follows races with it.
         yield from itertools.islice((race for race in races if race is not None), 1)
 
 

@@ -77,7 +77,7 @@ def index_ranges(
 
     Args:
         model: The model; its weights may be missing.
-        extents: Of the inputs, and of other values where they are known.
+        extents: Extents of the inputs, and of other values where they are known.
         given: Elements of inputs that are not drawn.
     """
     trace = _IndexTrace(model, extents, given)
@@ -87,6 +87,7 @@ def index_ranges(
         name: range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
+    # Lengths last: they are exact, tables are only bounds.
     return _full_masks(model) | ranges | trace.lengths
 
 
@@ -210,6 +211,7 @@ class _IndexTrace:
             case "Gather" | "GatherElements" | "ScatterElements" if dims:
                 yield node.input[1], dims[_axis(node)]
             case "GatherND" | "ScatterND" if dims:
+                # All components within the shortest dimension, whichever they count along.
                 yield node.input[1], min(dims)
             case "OneHot":
                 depth = self._known.get(node.input[1], np.ones(1, np.int64))
@@ -341,6 +343,7 @@ def _random_array(
 def _random_integers(stream: np.random.Generator, limits: range, shape: tuple[int, ...]) -> Array:
     values = stream.integers(limits.start, limits.stop, shape)
     if limits == _FLAGS and shape and shape[-1] > 0:
+        # Zero first: in a row of one element the flag is set.
         values[..., -1] = 0
         values[..., 0] = 1
     return values
@@ -371,7 +374,7 @@ _SCALES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), (1, 4, 6)),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), (1, 3)),
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), (1, 3)),
-    "QLinearConcat": tuple(range(96, 3)),
+    "QLinearConcat": tuple(range(0, 96, 3)),
     "QLinearWhere": (2, 5, 7),
 }
 _WEIGHT_SCALES = {("DequantizeLinear", 1): 0, ("QLinearConv", 4): 3, ("QLinearMatMul", 4): 3}
@@ -407,7 +410,7 @@ def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict
 
     Args:
         graph: The graph that reads them.
-        tensors: By the name under which they are read; large ones without values.
+        tensors: Tensors by the name under which they are read; large ones without values.
     """
     chooser = _SourceChooser(graph, tensors)
     sources = {name: chooser.source(name) for name in tensors}
@@ -431,6 +434,7 @@ class _SourceChooser:
         if any((r.kind, r.position) in _ZERO_POINTS for r in read):
             return ValueSource(self._quantised(name))
         if tensor.data_type in _FLOATS:
+            # Small constants that are no parameters (an epsilon, a mask) keep their meaning.
             anew = not is_stored(tensor) or _all_parameters(read)
             return ValueSource(self._fills[name]) if anew else None
         return None if is_stored(tensor) else ValueSource(self._integers(name))

@@ -51,12 +51,13 @@ def part_needs(
     """Return the regions that outputs of a sub-graph need, back from its last operator.
 
     Args:
-        context: Where the layers come from.
+        context: The context that the layers come from.
         layers: The sub-graph's, in topological order.
         outputs: Regions of tensors that its last layer makes.
     """
     regions = {t: r for t, r in outputs.items() if volume(r)}
     boxes: dict[int, tuple[Interval, ...]] = {}
+    # Back from the outputs, so that a tensor's readers have all said what they need.
     for index in reversed([op for x in layers for op in context.layers[x].operators]):
         operator = context.graph.operators[index]
         wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
@@ -195,6 +196,7 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
     for index in sorted(set(runs) - set(range(graph.count))):
         message = f"the order names instance {index}, of which there is none"
         yield _finding(schedule, "foreign instance", message)
+    # Reversed, so that of one that runs twice the first run counts.
     position = {index: at for at, index in reversed(list(enumerate(schedule.order)))}
     pairs = zip(graph.links.reader.tolist(), graph.links.maker.tolist(), strict=True)
     for reader, maker in dict.fromkeys(pairs):
@@ -241,7 +243,7 @@ def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator
     Args:
         schedule: The schedule.
         tensor: The tensor's number.
-        boxes: What each part makes: begin and end along each dimension.
+        boxes: Boxes that the parts make: begin and end along each dimension.
         own: The instances that the boxes are of.
 
     Yields:
@@ -255,6 +257,7 @@ def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator
         message = f"{instance_name(schedule, index)} makes elements of {name} that it has not"
         yield _finding(schedule, "outside", message, index)
     kept, names = boxes[solid], own[solid]
+    # Boxes that leave the tensor would show as gaps in it too.
     if outside.any() or not extents.all():
         return
     bounds = [_bounds(kept[:, dim], extents[dim]) for dim in range(len(extents))]
@@ -279,7 +282,7 @@ def _place(corner: Ints) -> str:
 
 
 def _bounds(intervals: Ints, extent: int) -> Ints:
-    """Return where boxes begin and end along a dimension, the tensor's ends included."""
+    """Return the begins and ends of boxes along a dimension, the tensor's ends included."""
     return np.unique(np.concatenate((intervals.ravel(), (0, extent))))
 
 
@@ -297,6 +300,7 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
     """Return, per cell of the grid of all bounds, how many boxes hold it."""
     counts = np.zeros([len(b) - 1 for b in bounds], np.int64)
     ends = [np.searchsorted(b, boxes[:, dim]).tolist() for dim, b in enumerate(bounds)]
+    # A scalar has one cell, which every box holds.
     for cells in zip(*ends, strict=True) if bounds else [()] * len(boxes):
         counts[tuple(slice(*cell) for cell in cells)] += 1
     return counts
@@ -350,7 +354,7 @@ def _covered(
         schedule: The schedule.
         index: The instance that reads.
         tensor: The number of the tensor that is read.
-        region: What is read of it.
+        region: Region that is read of it.
         linked: Instances that it is linked to for this input.
         home: The sub-graph that makes the tensor.
         made: Per instance, the regions that it makes.

@@ -1,6 +1,6 @@
 """The order replayed: which buffer holds which tensor of which instance while time passes.
 
-Time counts steps as the timeline does: one for the movements before a kernel, then one per layer.
+Time counts steps as the timeline does: one for the copies before a kernel, then one per layer.
 Clusters run side by side, each in its own time. Reads look for what they mean in the buffer that
 has it; every use of a buffer is noted for the trace, in which :mod:`autoturbo.verifier.races` looks
 for what nothing orders.
@@ -90,7 +90,7 @@ class Replay(NamedTuple):
     """A schedule replayed.
 
     Attributes:
-        trace: Of it.
+        trace: Trace of the replay.
         findings: Defects of its reads, writes and streams.
     """
 
@@ -108,6 +108,7 @@ def replay_of(schedule: Schedule) -> Replay:
     walk = _Walk(schedule, tuple(map(_Cluster, schedule.timelines)))
     for index in schedule.order:
         cluster = walk.clusters[schedule.cluster[index] if schedule.cluster else 0]
+        # The cluster's own order, not the common one: where they differ, the region check says so.
         if len(cluster.uses) < len(cluster.timeline.order):
             kernel = _Kernel(walk, cluster, int(cluster.timeline.order[len(cluster.uses)]))
             cluster.uses.append((kernel.before, kernel.during))
@@ -182,16 +183,16 @@ class _Cluster:
     """State of a cluster at a time of the replay.
 
     Attributes:
-        timeline: Its kernels and buffers.
+        timeline: The cluster's kernels and buffers.
         clock: The step that it is in.
         last: The last step.
-        buffers: By kind, tensor and owner.
+        buffers: Buffers by kind, tensor and owner.
         spans: Per buffer, scope, first byte and one past the last; its number in DDR.
         holds: The content of a buffer.
         where: The buffer that has some content.
         shared: The buffer of its copy for other clusters, where it has one.
         kept: Per sub-graph whose weights stay, who brought them and the buffer.
-        uses: Per kernel that ran, accesses of the movements before it, and its own.
+        uses: Per kernel that ran, accesses of the copies before it, and its own.
         absent: Per read of what no buffer here has: the kernel, and what it reads.
     """
 
@@ -205,6 +206,7 @@ class _Cluster:
         own, number = timeline.buffers, np.arange(len(timeline.buffers.scope))
         scope, low = own.scope, np.where(own.scope == Scope.DDR, number, own.address)
         size = np.where(scope == Scope.LB, own.core_bytes, own.cluster_bytes)
+        # Nothing shares bytes in DDR: each buffer is a byte of its own, at its number.
         high = low + np.where(scope == Scope.DDR, 1, size)
         self.spans = list(zip(scope.tolist(), low.tolist(), high.tolist(), strict=True))
         self.holds: dict[int, Content] = {}
@@ -231,13 +233,15 @@ class _Kernel:
     """One kernel being replayed.
 
     Attributes:
-        made, last: the positions of the layers that make a tensor, and read it last.
+        made: Per tensor, the position of the layer that makes it.
+        last: Per tensor, the position of the layer that reads it last.
         held: Bindings of the tensors that it makes; all outputs of a layer have the same one.
-        position: Of the layer at hand; -1 before the first.
+        position: Position of the layer at hand; -1 before the first.
         moved: The buffer of each piece that is brought in before it runs.
         streams: Bytes that the current layer moves, as its buffers imply.
-        crossing: Of each tensor that the layer at hand reads, bytes that a core gets from others.
-        before, during: accesses of the movements, and of the kernel.
+        crossing: Per tensor that the layer at hand reads, bytes that a core gets from others.
+        before: Accesses of the copies before the kernel.
+        during: Accesses of the kernel itself.
     """
 
     def __init__(self, walk: _Walk, cluster: _Cluster, index: int) -> None:
@@ -321,9 +325,10 @@ class _Kernel:
     # ----------------------------------------------------------------------------------- the walk
 
     def run(self) -> None:
-        """Replay the movements before the kernel, then its layers."""
+        """Replay the copies before the kernel, then its layers."""
         timeline = self.cluster.timeline
         self._bring_inputs()
+        # A step for the copies, whether or not there are any, as in the timeline.
         self.cluster.clock += 1
         self._weights()
         declared = timeline.streams[timeline.rows[self.number] : timeline.rows[self.number + 1]]
@@ -375,10 +380,10 @@ class _Kernel:
             message = f"has {room} bytes{whose}, {what} takes {need}"
             self.report_buffer("too small", buffer, message)
 
-    # ---------------------------------------------------------------------------------- movements
+    # --------------------------------------------------------------------------------------- copies
 
     def _bring_inputs(self) -> None:
-        """Replay the movements before the kernel.
+        """Replay the copies before the kernel.
 
         All moved pieces of an input share one buffer in LB; if it found no room, layers read the
         pieces where they lie.
@@ -432,6 +437,7 @@ class _Kernel:
         if maker is None:
             self.report("handed over", f"reads {self.describe(content)} before it is made")
             return
+        # Its copy for other clusters, where the maker keeps it on the chip as well.
         buffer = maker.shared.get(content, maker.where[content])
         name = buffer_name(self.schedule, maker.timeline, buffer)
         if maker.holds.get(buffer) != content:
@@ -473,6 +479,7 @@ class _Kernel:
             self.use(_Use.HOLD, buffer)
             self._same_weights(buffer, first)
         else:
+            # The buffer of kept weights is owned by the instance that brings them.
             for buffer in cluster.buffers.get((WEIGHTS, -1, self.index), [])[:1]:
                 cluster.kept[subgraph] = (self.index, buffer)
                 self._keep(buffer)
@@ -518,6 +525,7 @@ class _Kernel:
                 self.streams[IN_DDR] += self.bytes_of(tensor)
             else:
                 self._read_pieces(tensor)
+        # What another core still reads of a tensor must not be written over.
         dying = [t for t in inner if self.last[t] == position and not self.crossing[t]]
         for tensor in layer.outputs:
             self._write(tensor, dying if layer.in_place else [])
@@ -593,6 +601,7 @@ class _Kernel:
         if buffers:
             self._check_birth(buffers[0])
             return buffers[0]
+        # Without a buffer of its own it has that of an input that dies, the first such.
         source = (self.index, dying.pop(0)) if dying else (-1, -1)
         buffer = self.cluster.where.get(source, -1)
         if buffer < 0:

@@ -39,8 +39,8 @@ class _Lines:
     Attributes:
         own: The core's region of the output.
         dims: The dimensions that its tiles divide, outermost first.
-        units: How many parts they divide these into.
-        unit: Per tile, its part.
+        units: Number of parts that they divide these into.
+        unit: Per tile, the part that it belongs to.
     """
 
     own: Region
@@ -97,8 +97,8 @@ class TileWaits:
     Args:
         schedule: The schedule.
         instance: Whose kernel it is.
-        cluster: That runs it.
-        where: Its instructions.
+        cluster: The cluster that runs the kernel.
+        where: Instructions of the kernel.
         clocks: Per instruction and engine, the last instruction that has ended before it begins.
     """
 
@@ -129,6 +129,7 @@ class TileWaits:
         if made not in tensors or output not in self.regions or made not in self.regions:
             return False
         last, begun = self._ends(maker), self._begins(reader)
+        # Every core: the schedule looks at one, and says that it speaks for all.
         for core in range(int(np.prod(self.template.bindings[reader]))):
             one, other = self._lines(reader, output, core), self._lines(maker, made, core)
             if one is None or other is None:
@@ -139,6 +140,7 @@ class TileWaits:
                     needs = found.regions.get(made)
                     if needs is None:
                         continue
+                    # What other cores have is exchanged: tiles of this core do not show when.
                     if not within(needs, other.own):
                         return False
                     wanted = last[other.touching(needs)].max(axis=0, initial=-1)

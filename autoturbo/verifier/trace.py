@@ -1,6 +1,6 @@
 """Trace of a schedule in time: its instructions and the memory that each accesses.
 
-A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
+A cluster's trace is a list of phases: the copies before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
 Within a phase, engines issue and finish their instructions in order, and instructions wait for
 those that their program names. Nothing else orders anything.
@@ -118,6 +118,7 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
     products, columns, depths, rows, outside, keeps = row.tolist()
     weights = columns * depths
     tile = np.arange(products * weights * rows)
+    # Products are outermost: nothing stays from one to the next.
     base, inner = tile // (weights * rows) * (weights * rows), tile % (weights * rows)
     weight, line = (inner % weights, inner // weights) if outside else (inner // rows, inner % rows)
     depth = weight % depths
@@ -138,8 +139,8 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
 
     Args:
         where: The program, a row per instruction.
-        tiles: Of the kernel.
-        rules: Of its instructions.
+        tiles: Tiles of the kernel.
+        rules: Rules of the kernel's instructions.
         resident: Where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
     role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
@@ -201,7 +202,7 @@ def _ring_events(
     Units are numbered as they are filled; readers of pieces that are not moved in are left out.
 
     Args:
-        ring: Which one.
+        ring: Number of the ring.
         writers: Instructions that write a piece.
         written: The piece of each.
         readers: Instructions that read a piece.
@@ -213,6 +214,7 @@ def _ring_events(
     brought = np.isin(read, written)
     filled = written if held is None else held[written]
     known, first = np.unique(filled, return_index=True)
+    # Ranks by first write: slots are taken in that order.
     turn = first.argsort().argsort()  # of each unit, as they are filled
     for instructions, pieces, writes in (
         (writers, written, 1), (readers[brought], read[brought], 0),
@@ -231,9 +233,9 @@ class Program:
     """The instructions of a kernel and the slots that they use.
 
     Attributes:
-        where: As :class:`autoturbo.schedule.codegen.instructions.Column` says.
+        where: Rows as :class:`autoturbo.schedule.codegen.instructions.Column` says.
         events: Accesses to slots, by :class:`Event`.
-        slots: Per ring, how many there are.
+        slots: Per ring, its number of slots.
         weights: Bytes of all slots with the largest tile of weights, and the layer that has it;
             of tiles that could be smaller.
     """
@@ -267,8 +269,8 @@ class Phase:
 
     Attributes:
         instance: Whose kernel it is, or whose inputs are moved.
-        program: The kernel's; None for movements.
-        accesses: As :class:`Access` says.
+        program: The kernel's; None for copies.
+        accesses: Rows with the columns of :class:`Access`.
         barrier: Nothing after it begins before it has ended.
     """
 

@@ -50,7 +50,7 @@ class Reading:
 
     Attributes:
         node: Its reader, perhaps through views: transposed, converted, dequantised.
-        position: Which input of the node it is.
+        position: Position among the node's inputs.
         dims: Its extents as the node sees them (views that regroup elements are not followed).
     """
 
@@ -86,6 +86,7 @@ def _spread(gain: float, fan_in: int) -> Fill:
 
 def _convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
     del node
+    # He's gain for what a ReLU mostly follows; without it deep networks fade out.
     return _spread(2.0, math.prod(dims[1:]))
 
 
@@ -147,6 +148,7 @@ def _fill(read: Sequence[Reading], dims: Dims) -> Fill:
 
 def _by_shape(dims: Sequence[int]) -> Fill:
     """Return the fill without a reader's rule: vectors are added, matrices may multiply."""
+    # A vector with extents of 1 beside it is still a vector.
     wide = sum(d > 1 for d in dims) > 1
     return _spread(1.0, max(dims)) if wide else BIAS
 
@@ -186,6 +188,7 @@ Array = np.ndarray[Any, Any]
 
 def generator(seed: str | int, name: str) -> np.random.Generator:
     """Return the random stream of a name."""
+    # By name, not in turn: a weight has the same values whatever else the model holds.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 

@@ -73,7 +73,7 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
     Args:
         step: The node with its inputs looked up; its outputs need not be filled in.
         schema: Its operator's definition, None for one that ONNX does not know.
-        source: Where the versions are from.
+        source: The file that the versions of operators come from.
     """
     kind = (domain_of(step.node), step.node.op_type)
     known = all(value is None or value.shape is not None for value in step.inputs)
@@ -111,7 +111,7 @@ def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.TripCount
 
     Args:
         step: The node with its inputs looked up.
-        source: Where the versions are from.
+        source: The file that the versions of operators come from.
     """
     writer = Writer(step, source.opsets.get("", 1))
     write = bodies.loop if step.node.op_type == "Loop" else bodies.scan

@@ -31,11 +31,11 @@ class _Sizes:
     """Extents of an attention.
 
     Attributes:
-        heads: Of queries.
-        key_heads: Of keys and values.
+        heads: Heads of the queries.
+        key_heads: Heads of the keys and the values.
         rows: Positions of queries.
         length: Positions of keys, past ones included.
-        channels: Of a head of queries and keys.
+        channels: Channels of a head of queries and keys.
     """
 
     heads: int
@@ -83,10 +83,10 @@ def _attended(
     """Write the attention-weighted values: ``[batch, heads, rows, channels]``.
 
     Args:
-        w: Where to.
+        w: The writer that takes the nodes.
         operands: Queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: The extents.
-        added: To the scores, ``""`` for nothing.
+        added: Term that is added to the scores, ``""`` for nothing.
         sink: Writes a score that takes its share and has no value, ``""`` for none.
 
     Returns:
@@ -102,6 +102,7 @@ def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
     """Write the scores ``[batch, heads, rows, length]``, scaled and capped as the node says."""
     element = w.element()
     factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
+    # Before the product, so that its sums stay small in half precision.
     query = w.op("Mul", query, w.number(factor, element))
     result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
     result = _ungrouped(w, result, sizes)
@@ -129,6 +130,7 @@ def _softmax(w: Writer, name: str, sink: str) -> str:
     """Write the softmax along the last dimension, with an optional sink logit."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
+    # Over the largest, the sink included: no power overflows.
     largest = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
     powers = w.op("Exp", w.op("Sub", name, largest))
     share = w.op("Exp", w.op("Sub", sink, largest))
@@ -149,7 +151,7 @@ def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     """Write the causal mask of each row, limited to a window where one is given.
 
     Args:
-        w: Where to.
+        w: The writer that takes the nodes.
         sizes: The extents.
         first: Position of the first row, ``[batch, 1, 1, 1]`` or without dimensions.
         window: Keys before its own that a row sees; negative for all.
@@ -392,13 +394,13 @@ def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """Where the new keys and values of a sample go.
+    """Place of the new keys and values of a sample in the cache.
 
     Attributes:
         past: Extent of the buffer of past ones.
         rows: New ones.
         length: Past and new ones that are attended to.
-        extent: Of the buffer that is made.
+        extent: Extent of the buffer that is made.
         prompt: There are no past keys, even if the buffer holds some.
         first: Position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
     """
@@ -533,6 +535,7 @@ def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
     if cache.rows == 1:
         return new
     row = w.op("Sub", column, cache.first)
+    # Rows beyond the new ones are never chosen, but an index has to be valid.
     row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
     row_indices = w.reshape(row, 0, cache.extent, 1)
     moved = w.transpose(new, 0, 2, 1, 3)

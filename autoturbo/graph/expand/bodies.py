@@ -25,8 +25,8 @@ class Renaming:
     """Gives the values of a body names of their own.
 
     Attributes:
-        stem: In front of names.
-        names: By formal name; grows.
+        stem: Text that is put in front of names.
+        names: New names by formal name; grows.
         given: Attributes of the node that the body stands for.
     """
 
@@ -74,11 +74,11 @@ MOST_NODES = 4000
 
 @dataclass(frozen=True, slots=True)
 class TripCount:
-    """How often a loop goes through its body.
+    """Number of trips of a loop, with the values that it carries.
 
     Attributes:
         count: Trips.
-        nodes: Of the body.
+        nodes: Nodes of the body.
         carried: Names of the values that go from trip to trip: before the first and behind the
             last that is written.
     """
@@ -99,6 +99,7 @@ def loop(w: Writer, *, once: bool = False) -> TripCount:
     _check(body, count, once=once)
     stacked: list[list[str]] = []
     begun = carried
+    # Trips are known, so the condition holds in all of them.
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
     for trip in range(1 if once else count):
         number = w.whole(trip)
@@ -159,6 +160,7 @@ def _trip(w: Writer, body: GraphProto, trip: int, given: Sequence[str]) -> list[
     """Write one trip and return the names of its outputs."""
     formal = [value.name for value in body.input]
     names = dict(zip(formal, given, strict=True))
+    # What the body reads from outside keeps its name.
     names |= {name: name for name in free_names(body)}
     for tensor in body.initializer:
         names[tensor.name] = w.array(np.asarray(numpy_helper.to_array(tensor)))
@@ -182,6 +184,7 @@ def _finish(
         position = len(carried) + k
         if not w.wants(position):
             continue
+        # A Concat of nothing has no shape.
         refuse_unless(stacked, "no trip at all")
         rows = [w.unsqueeze(trip[k], axis) for trip in stacked]
         if backwards and backwards[k]:
@@ -197,8 +200,8 @@ def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProt
 
     Args:
         step: The node.
-        schema: Its operator's definition.
-        source: Where the versions are from.
+        schema: The definition of the node's operator.
+        source: The file that the versions of operators come from.
 
     Raises:
         NoExpansionError: There is none for the model's opset.
@@ -222,6 +225,7 @@ def _function(step: Step, schema: Any, opset: int) -> FunctionProto:
     usable = [version for version in versions if version <= opset]
     if not usable:
         raise NoExpansionError("no body for this opset")
+    # The one that is nearest to what the model's opset means.
     newest = max(usable)
     function = FunctionProto()
     if schema.has_context_dependent_function:

@@ -193,8 +193,8 @@ def _embedded(w: Writer, tables: Sequence[str], positions: str) -> None:
     """Write the normalised sum of the rows that words, positions and segments choose.
 
     Args:
-        w: Where to.
-        tables: Of words, positions and segments (``""`` for none); scale and shift.
+        w: The writer that takes the nodes.
+        tables: Tables of words, positions and segments (``""`` for none); scale and shift.
         positions: Numbers of the rows of the second; ``""`` for the first ones.
     """
     word_table, place_table, segment_table, scale, shift = tables
@@ -266,8 +266,8 @@ def _real(w: Writer, position: int, scale: int, zero: int, axis: int | None = No
     """Write the real numbers that a quantised input stands for.
 
     Args:
-        w: Where to.
-        position: Of the input.
+        w: The writer that takes the nodes.
+        position: Position of the input among the node's inputs.
         scale: Position of its scale.
         zero: Position of its zero point, which may be absent.
         axis: The dimension that has a scale per entry, if any has.
@@ -354,8 +354,8 @@ def _gate_rows(w: Writer, position: int, scale: int) -> str:
     """Write converted weights as ``[directions, gates, inputs]``; the node has the last two turned.
 
     Args:
-        w: Where to.
-        position: Of the weights.
+        w: The writer that takes the nodes.
+        position: Position of the weights among the node's inputs.
         scale: Position of their scale: one for all, one per direction or one per row of a gate.
 
     Returns:

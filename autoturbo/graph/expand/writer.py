@@ -55,8 +55,8 @@ class Writer:
     Attributes:
         step: The node, its inputs looked up.
         opset: Version of ONNX's own operators.
-        nodes: Written so far.
-        constants: Likewise.
+        nodes: Nodes written so far.
+        constants: Constants written so far.
     """
 
     step: Step
@@ -120,11 +120,11 @@ class Writer:
         """Write a node of one output; the same node is written once.
 
         Args:
-            op_type: Of the node.
+            op_type: Type of the node.
             inputs: Names, ``""`` for an absent one.
             to: The name of the output; a new one if None.
-            domain: Of the type.
-            attributes: By name.
+            domain: Domain of the type.
+            attributes: The node's attributes by name.
 
         Returns:
             The name of the output.

@@ -63,6 +63,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
     _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
     tensors = Tensors(program.inputs)
+    # Names by the file's order, as a user sees it; places by the canonical one, for hashes.
     names, order = _unique_names(steps), _canonical_order(steps, program.outputs)
     operators, positions = zip(
         *(_operator(steps[at], names[at], read, tensors, source) for at in order), strict=True
@@ -87,6 +88,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
             given=tuple(dict.fromkeys(source.given)),
         )
     )
+    # Samples are followed through the whole graph, so this comes last.
     graph = with_samples(with_unpacking(graph), program.samples, program.batch, source)
     return Assembled(graph, tuple(steps[at] for at in order), positions, tensors)
 
@@ -119,6 +121,7 @@ def _alive(steps: Sequence[Step], outputs: Iterable[Value]) -> list[Step]:
     alive = []
     for step in reversed(steps):
         if any(value in needed for value in step.outputs):
+            # Before its inputs are noted as needed: a shape alone keeps nobody alive.
             _forget_elements(step)
             needed.update(step.read)
             alive.append(step)
@@ -150,11 +153,12 @@ def _with_pieces(
 
     Args:
         step: The Concat.
-        axis: Its own.
-        makers: Those whose result is read once, by result and axis.
+        axis: The axis along which the Concat itself joins.
+        makers: Concats whose result is read once, by result and axis.
         gone: Grows by those that are not needed any more.
     """
     pieces: list[Value | None] = []
+    # A stack, reversed so that pieces come out in their order.
     waiting = step.inputs[::-1]
     while waiting:
         value = waiting.pop()
@@ -262,6 +266,7 @@ def check_size(values: Sequence[Value], source: Source) -> None:
         ModelError: Naming the largest tensor.
     """
     sizes = [math.prod(value.shape or ()) for value in values]
+    # The sum bounds each of them, too.
     if sum(sizes) < MOST_ELEMENTS:
         return
     largest = max(range(len(values)), key=sizes.__getitem__)
@@ -402,9 +407,9 @@ class _WorkInside:
     Attributes:
         inside: The body.
         macs: Multiply-accumulates, of all times.
-        vector: Plain vector operations, likewise.
-        special: Transcendental operations, likewise.
-        axes: Those of one product that has all multiply-accumulates.
+        vector: Plain vector operations, of all times.
+        special: Transcendental operations, of all times.
+        axes: Axes of one product that has all multiply-accumulates.
         counted: Whether nothing is missing.
         read: The constants that its operators read, and those that these are made of.
     """
@@ -464,6 +469,7 @@ def _with_work(
     spec: OperatorSpec, inputs: Sequence[Value | None], bodies: Sequence[_WorkInside]
 ) -> OperatorSpec:
     """Return a node of control flow with the work and the constants of its dearest body."""
+    # Either branch may run: the dearer one is counted.
     body = max(bodies, key=lambda one: (one.macs, one.vector + one.special))
     unknown = [one for one in bodies if not one.inside.times]
     if not body.inside.times:
@@ -497,6 +503,7 @@ def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
     rows = math.prod(largest.extents[axis] for axis in (largest.output_axes & first) - second)
     columns = math.prod(largest.extents[axis] for axis in largest.output_axes - first)
     n = _near_divisor(macs, columns)
+    # Columns first, as they fill the array; rows and the sum take what is left.
     m = _near_divisor(macs // n, rows)
     extents = {"trips": trips, "m": m, "n": n, "k": macs // (m * n)}
     return tuple(Axis(name, extent, AxisKind.REDUCTION) for name, extent in extents.items())
@@ -516,6 +523,7 @@ def _near_divisor(number: int, wanted: int) -> int:
     found = tried[number % tried == 0]
     if not found.size:
         return math.gcd(number, wanted)
+    # Nearest by ratio: half and twice are equally far.
     return int(found[np.argmin(np.abs(np.log(found / wanted)))])
 
 

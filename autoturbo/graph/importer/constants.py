@@ -98,7 +98,7 @@ def densify(graph: GraphProto, source: Source, *, whole: bool) -> None:
     """Make the sparse constants of a graph dense, as runtimes do when they load it.
 
     Args:
-        graph: Of the file, its constants attached.
+        graph: Graph of the file, its constants attached.
         source: Names the file.
         whole: Make the elements of large ones, too.
 

@@ -120,14 +120,17 @@ def restore(tensor: TensorProto, path: Path) -> None:
 def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterator[Part]:
     """Return the bytes of a message from ``start`` to ``end``, large payloads replaced."""
     kept = start
+    # A message longer than the limit may hold a payload; a shorter one is taken as it is.
     for number, begin, position, stop in _long_fields(view, start, end):
         described = message.fields_by_number.get(number)
         if described is None:
             continue
         if described.message_type is not None:
             inner = list(_skim(view, described.message_type, position, stop))
+            # The message has shrunk, so its length is written anew.
             parts = [_header(number, sum(map(len, inner))), *inner]
         elif message.full_name == TensorProto.DESCRIPTOR.full_name and described.name in _PAYLOADS:
+            # Other payloads are packed numbers, whose length in the file is not theirs.
             size = stop - position if described.name == "raw_data" else 0
             parts = [_mark(size, f"{begin} {stop}")]
         else:
@@ -188,6 +191,7 @@ def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
         position, shift = position + 1, shift + 7
         if byte < _MORE:
             return value, position
+        # Bytes that all say "more" would make a number without end.
         if shift > _VARINT_BITS:
             raise WireError("integer of more than 64 bits")
     raise TruncatedError("the file ends within an integer")
@@ -238,6 +242,7 @@ class DataFiles:
         size: int = math.prod(tensor.dims)
         if size <= SMALL:
             return True
+        # Integers may be indices, on which shapes and samples depend; weights are never needed.
         if size > most_elements(tensor.data_type) or size > self.left:
             return False
         self.left -= size
@@ -281,7 +286,7 @@ def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFi
     A data file that does not exist is noted, not refused: shapes are enough to schedule.
 
     Args:
-        graph: Of the file.
+        graph: Graph of the file.
         source: Names the file and takes the notes.
         seeded: Whether missing weights are made from a seed, so that there is nothing to note.
 
@@ -328,6 +333,7 @@ def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
     path = _inside(place.get("location", ""), tensor.name, source)
     offset, length = _extent(place, tensor.name, source)
     length = needed if length is None else length
+    # Longer is no harm: what is behind is not read.
     if length < needed:
         raise source.error(f"holds {length} bytes, its shape needs {needed}", tensor.name)
     if not _is_there(path, place["location"], tensor.name, source):
@@ -367,6 +373,7 @@ def _inside(location: str | bytes, name: str, source: Source) -> Path:
     if "\0" in location or len(os.fsencode(path)) > _LONGEST_PATH:
         message = f"external data {location[:_SHOWN]!r}... cannot be the name of a file"
         raise source.error(message, name, "keep the weights beside the model")
+    # A link may lead out as well, so the resolved path is looked at too.
     inside = not Path(location).is_absolute() and ".." not in Path(location).parts
     if not inside or not path.resolve().is_relative_to(folder.resolve()):
         raise source.error(

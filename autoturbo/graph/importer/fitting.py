@@ -102,6 +102,7 @@ def channels(step: Step) -> Iterator[tuple[int, int]]:
 
 def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[int, int]]:
     for dim in range(1, max(map(len, shapes), default=0) + 1):
+        # Pairs in a row are enough: equal neighbours are all equal.
         extents = [shape[-dim] for shape in shapes if len(shape) >= dim and shape[-dim] != 1]
         yield from pairwise(extents)
 
@@ -129,7 +130,7 @@ def states_apart(step: Step) -> Iterator[tuple[int, int, int]]:
 
 
 def _attention(shapes: Sequence[Shape | None], opset: int) -> Iterator[tuple[int, int]]:
-    """Return what ONNX's Attention wants of samples, keys, values, a past and a mask."""
+    """Return pairs of extents of queries, keys, values, past and mask that have to be equal."""
     query, key, value, mask, past_key, past_value = (*shapes, *[None] * 6)[:6]
     if query is None or key is None or value is None:
         return
@@ -175,8 +176,8 @@ class Form:
     """A sum of symbols and a number.
 
     Attributes:
-        terms: How often each symbol is in it; never zero times.
-        number: What is added.
+        terms: Times that each symbol is in it; never zero.
+        number: Number that is added.
     """
 
     terms: Mapping[str, int]
@@ -228,7 +229,7 @@ def relations(
 
     Args:
         symbols: Names of open extents.
-        given: Those that the user gives: the others follow from them where that can be.
+        given: Symbols that the user gives: the others follow from them where that can be.
         trial: Imports the model with an extent for each symbol; raises MisfitError.
         tied: Symbols that are taken to be equal to others from the beginning.
     """
@@ -262,6 +263,8 @@ def _extents(symbols: Sequence[str], found: Relations, turn: int) -> dict[str, i
     if len(free) > MOST_SYMBOLS:
         return None
     apart = [_STEP * number for number in _APART[: len(free)]]
+    # So large that a sum of two is no third one. Other numbers in every turn: an extent that is
+    # equal by chance is not so twice.
     least = max(apart, default=0) + 7 + 2 * turn
     extents = {name: least + number for name, number in zip(free, apart, strict=True)}
     extents |= {name: form.value(extents) for name, form in found.items()}
@@ -270,6 +273,7 @@ def _extents(symbols: Sequence[str], found: Relations, turn: int) -> dict[str, i
 
 def _form_of(extent: int, symbols: Mapping[str, int]) -> Form:
     """Return the sum of symbols that an extent is, with as few as possible; else a number."""
+    # The fewest symbols first: a long sum fits many extents.
     for count in range(1, min(_MOST_TERMS, len(symbols)) + 1):
         for names in combinations(symbols, count):
             if sum(symbols[name] for name in names) == extent:
@@ -286,6 +290,7 @@ def _solved(one: Form, other: Form, given: Mapping[str, int]) -> tuple[str, Form
     names = [name for name, times in difference.terms.items() if abs(times) == 1]
     if not names:
         return None
+    # What the user gave stays as it is; a symbol alone on its side reads like an assignment.
     name = min(names, key=lambda name: (name in given, name not in alone))
     times = difference.terms[name]
     rest = difference.less(Form({name: times}))
@@ -324,6 +329,7 @@ def examples(
         free: Those that others may have where nothing determines them; smaller ones are taken where
             what follows from them would come to nothing.
     """
+    # Smaller ones only if a difference of larger ones comes to nothing.
     for most in (max(free.values(), default=1), 8, 1):
         extents = {name: min(extent, most) for name, extent in free.items()} | dict(known)
         follow = {name: form.value(extents) for name, form in found.items() if name not in known}

@@ -93,7 +93,7 @@ class FoldError(Exception):
 
 
 class Folder:
-    """CandidateEvaluator single nodes on arrays; evaluators of like nodes are kept.
+    """Computes single nodes on arrays; evaluators of like nodes are kept.
 
     ONNX's reference implementation follows the newest definition of an operator. Where it does not
     know an older one, the node is computed as ONNX's version converter spells it today.
@@ -137,6 +137,7 @@ class Folder:
         try:
             return _outputs(self._evaluator(plain), feeds)
         except Exception:
+            # ONNX converts its own operators alone, and only upwards.
             if plain.domain or self._version >= defs.onnx_opset_version():
                 raise
             with contextlib.suppress(Exception):  # what is told is why it failed as it is written
@@ -154,10 +155,12 @@ class Folder:
         large = [array for array in arrays if array.size > SMALL]
         if any(array.dtype.name not in _INDICES or array.size > INDICES for array in large):
             return False
+        # Counted down even when it is too little: what comes later is left out too.
         self._left -= sum(array.size for array in large)
         return self._left >= 0
 
     def _evaluator(self, plain: NodeProto) -> ReferenceEvaluator:
+        # Building an evaluator takes longer than running it; networks repeat the same small nodes.
         key = plain.SerializeToString(deterministic=True)
         if key not in self._evaluators:
             self._evaluators[key] = ReferenceEvaluator(plain, opsets=self._opsets)

@@ -58,11 +58,11 @@ class Extents:
     """Extents that are asked for.
 
     Attributes:
-        batch: Of the dimensions of samples; None for the file's own.
+        batch: Extent of the dimensions of samples; None for the file's own.
         shapes: All extents of an input, by its name; they win over the others.
         dims: By the name that the file gives a dimension, in all inputs, or of one dimension, by
             ``INPUT:AXIS``; they win over ``batch``.
-        batch_dim: What counts samples: names of dimensions, or ``INPUT:AXIS``.
+        batch_dim: Dimensions that count samples: their names, or ``INPUT:AXIS``.
         samples: The dimension that counts samples in every input, where it is known already.
     """
 
@@ -78,7 +78,7 @@ class Frozen:
     """Static shapes of the real inputs.
 
     Attributes:
-        shapes: By input name.
+        shapes: Static shapes by input name.
         bindings: Extents that were given to named dimensions.
         baked: The shapes with the batch that the file was made for, where it has been changed; else
             None.
@@ -112,7 +112,7 @@ def freeze(
     Args:
         inputs: The real inputs, in file order.
         asked: Extents that the user wants.
-        source: Where the model is from.
+        source: The file that the model comes from.
         samples: The dimension that counts samples, of inputs of which it is known. Where it is of
             some, others have it first if they leave it open; where it is of none, all have.
         guess: Chooses the extents that a message proposes.
@@ -246,7 +246,7 @@ def _placed(declared: Declared, dims: Mapping[str, int]) -> dict[tuple[str, int]
 
 
 def _other(name: str, extent: int, declared: Declared) -> str:
-    """Return what may be given in place of a name that no dimension has."""
+    """Return a hint on the flags to give in place of a name that no dimension has."""
     open_ones = [
         f"--dim {shlex.quote(f'{value}:{axis}={extent}')}"
         for value, dims in declared.items()
@@ -314,6 +314,7 @@ def _leading(
     if asked.batch is not None and empty:
         open_ones = dict(own)
     elif asked.batch is not None and own and all(map(_static, own.values())):
+        # The extent that most inputs begin with: a table among them keeps its own.
         baked = Counter(own[name] for name in own if name in known or not known)
         open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
     elif asked.batch is not None and not open_ones and asked.dims and (own or not asked.shapes):
@@ -326,6 +327,7 @@ def _leading(
     batch = asked.batch or (given.pop() if len(given) == 1 else 1)
     for dim in open_ones.values():
         if isinstance(dim, str):
+            # What the user gave the name stays.
             bindings.setdefault(dim, batch)
     return dict.fromkeys(open_ones, batch)
 
@@ -339,7 +341,7 @@ def _wanted(
 
 
 def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
-    """Return the extent of a dimension: its own, or that bound to its name or names."""
+    """Return the extent of a dimension: as the file has it, or as bound to its name or names."""
     if not isinstance(dim, str):
         return dim if _static(dim) else None
     if dim in bindings:
@@ -361,6 +363,7 @@ def _expression(name: str) -> ast.expr | None:
 
 def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
     match expression:
+        # A dimension's name is any text: only numbers and a few operations count.
         case ast.Constant(value=int(number)) if number < MOST_ELEMENTS:
             return number
         case ast.Name(id=name):
@@ -387,7 +390,7 @@ def _names(dim: Dim) -> list[str]:
 
 
 def symbols_of(inputs: Sequence[ValueInfoProto]) -> dict[str, list[str]]:
-    """Return what determines the open extents of each input: names, places where there is none."""
+    """Return the symbols of each input's open extents: names, or places where there is no name."""
     declared = {value.name: _declared(value) for value in inputs}
     return {name: list(_symbols(name, dims or [])) for name, dims in declared.items()}
 
@@ -424,6 +427,7 @@ def _check_complete(
     name = open_inputs[0]
     more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
     symbols = [s for one in declared for s in _symbols(one, declared[one] or [])]
+    # A leading dimension is likely the batch, of which 1 fits any model.
     free = {s: 1 if s.endswith(":0") else _EXAMPLE for s in symbols if s not in known}
     extents = guess(known, free)
     flags = dict.fromkeys(
@@ -517,6 +521,7 @@ def _frozen(
         for name, shape in final.items()
         if shape != made_for[name]
     )
+    # Inputs without samples may have changed too; most changes are the batch.
     old, new = changed.most_common(1)[0][0] if changed else (1, 1)
     return Frozen(
         shapes=final,

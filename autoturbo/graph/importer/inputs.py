@@ -70,7 +70,9 @@ def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto]
     }
     weights = {name for name, uses in read.items() if uses and all(starmap(_is_parameter, uses))}
     if weights:
+        # Addends and tables alone prove nothing: any two inputs may be added.
         weights |= {n for n, uses in read.items() if uses and all(starmap(_is_companion, uses))}
+    # A model of weights alone computes nothing: then they are its inputs.
     if not weights or len(weights) == len(plain):
         return plain, set()
     source.note(
@@ -175,6 +177,7 @@ def sample_dims(graph: GraphProto) -> dict[str, int]:
             continue
         seen.add((name, dim))
         if name in inputs:
+            # The last operators pushed speak first: recurrences, whose samples are second.
             dims_by_input.setdefault(name, dim)
         elif name in makers:
             ahead += _before(makers[name], dim, makers, stored)

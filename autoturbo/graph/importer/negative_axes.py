@@ -30,7 +30,7 @@ def positive_axes(
 
     Args:
         node: The node; a copy is returned where it has a negative axis.
-        inputs: Its inputs by position.
+        inputs: The node's inputs by position.
         opset: Version of ONNX's own operators.
     """
     first = inputs[0] if inputs else None
@@ -42,7 +42,7 @@ def positive_axes(
 
 
 def _more_dimensions(node: NodeProto) -> int:
-    """Return how many dimensions more than the first input the tensor has that axes count in."""
+    """Return how many more dimensions the tensor that axes count in has than the first input."""
     if node.op_type == "Unsqueeze":
         return sum(len(item.ints) for item in node.attribute if item.name == "axes")
     return int(node.op_type == "OneHot")

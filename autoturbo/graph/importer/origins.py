@@ -39,7 +39,7 @@ _MOST_NUMBERS = 16
 def inputs_behind(
     values: Iterable[Value | None], steps: Sequence[Step], inputs: Sequence[Value]
 ) -> list[Value] | None:
-    """Return the inputs that values are made of; None if something else is, within a body."""
+    """Return the inputs that values are computed from; None if a body computes one from others."""
     makers = {output: step for step in steps for output in step.outputs if output is not None}
     found: dict[Value, None] = {}
     waiting = [value for value in values if value is not None]
@@ -58,8 +58,8 @@ def deciding(step: Step, steps: Sequence[Step], inputs: Sequence[Value]) -> list
 
     Args:
         step: The node.
-        steps: Those before it.
-        inputs: Of the model.
+        steps: The steps before it.
+        inputs: Inputs of the model.
 
     Returns:
         Nothing if they are not few numbers each.

@@ -116,7 +116,7 @@ class Propagation:
     """The pass over one graph.
 
     Attributes:
-        source: Where the model is from.
+        source: The file that the model comes from.
         declared: Types that the file states for its values, and that hold.
         missing: Data file by tensor, where the file does not exist.
         rebatch: The change of batch, if any.
@@ -200,6 +200,7 @@ class Propagation:
         read = [scope[name] if name else None for name in node.input]
         node, inputs = positive_axes(node, read, self.source.opsets.get("", 1))
         if self.rebatch:
+            # Before its shapes are inferred: constants of the file's batch would contradict them.
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
         self._check_fit(step, scope)
@@ -213,10 +214,12 @@ class Propagation:
                 message = f"its branch has {len(results)} outputs, not {len(node.output)}"
                 raise self.source.error(message, step.name)
             scope.update(zip(node.output, results, strict=False))
+        # After the choice of a branch: what does not run need not be written out.
         elif self._written_out(step, scope):
             return
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
+        # Last, since its key takes the bytes of constants.
         elif (made := self._converted(node, inputs)) is not None:
             scope[node.output[0]] = made
         else:
@@ -296,6 +299,7 @@ class Propagation:
             if any(v and v.unknown for one in self.steps[kept[0] :] for v in one.outputs):
                 raise self.source.error("extents within are not known", step.name)
         except ModelError:
+            # The node is kept whole instead, as if its body had never been tried.
             del self.steps[kept[0] :], self.constants[kept[1] :]
             return False
         scope.update(zip(filter(None, step.node.output), results, strict=True))
@@ -340,6 +344,7 @@ class Propagation:
         number, on, *formal = (value.name for value in body.input)
         values: Sequence[Value | None] = [step.inputs[2 + place] for place in condition.carried]
         trips = 0
+        # Each trip writes a node at least: more are never written out.
         while trips < min(limit, MOST_NODES + 1):
             given = {number: _known(np.array(trips)), on: _known(np.array(True))}  # noqa: FBT003
             given |= {formal[k]: v for k, v in zip(condition.carried, values, strict=True) if v}
@@ -349,12 +354,13 @@ class Propagation:
                 return None
             if not goes_on.data.all():
                 return trips
+            # It goes on in every trip, so only the limit ends it.
             if condition.constant:
                 return None if math.isinf(limit) else int(limit)
         return trips if trips == limit else None
 
     def _trip(self, step: Step, scope: Scope) -> Inside:
-        """Return what a loop does that stays whole: its first trip, as often as it goes."""
+        """Return the body of a loop that stays whole: its first trip, as often as it runs."""
         first = first_trip(step, self.source)
         if isinstance(first, str):
             return Inside(0, first)
@@ -367,7 +373,7 @@ class Propagation:
         return replace(found, times=trips.count, why=why) if found.times else found
 
     def _branches(self, step: Step, scope: Scope) -> tuple[Inside, ...]:
-        """Return what the branches of an If do whose condition depends on data."""
+        """Return the branches of an If whose condition depends on data."""
         found = [
             (item.name, self._aside(item.g, scope.new_child()))
             for item in step.node.attribute
@@ -382,6 +388,7 @@ class Propagation:
         schema = schema_of(step.node, self.source)
         self._check(step.node, schema)
         types = self._types(step, schema)
+        # Shapes are static by now: what follows from them is known, whatever the elements are.
         constant = _only_shape_matters(step) or all(value.constant for value in step.read)
         data, unfolded = self._data(step, types) if constant else (None, None)
         missing = next((v.missing for v in step.read if v.missing and v.constant), None)
@@ -408,7 +415,7 @@ class Propagation:
         return outputs
 
     def _converted(self, node: NodeProto, inputs: Sequence[Value | None]) -> Value | None:
-        """Return what an earlier node made that quantises, or makes real, the same alike.
+        """Return the output of an earlier node that converts the same value in the same way.
 
         Quantisers give every reader a pair of its own, which would part the readers.
         """
@@ -453,6 +460,7 @@ class Propagation:
         names = [name for name in step.node.output if name]
         agreed = _agreed(step)
         types = {
+            # What is inferred comes first: what the file states may be of another batch.
             name: merge(merge(inferred.get(name), self.declared.get(name)), agreed.get(name))
             for name in names
         }
@@ -473,6 +481,7 @@ class Propagation:
             inferred = infer(step.node, schema, read, self.source)
             return ruled | {name: merge(k, ruled.get(name)) for name, k in inferred.items()}
         except InferenceError as error:
+            # It contradicts nothing if what it reads is not known.
             if any(value.unknown for value in read.values()):
                 return {}
             raise self._misfit(step, one_line(error)) from None
@@ -506,6 +515,7 @@ class Propagation:
                 value.unknown = self._why(step, schema, value)
 
     def _why(self, step: Step, schema: defs.OpSchema | None, value: Value) -> ModelError:
+        # The first that was not known is what a user has to mend.
         for earlier in step.read:
             if earlier.unknown is not None:
                 return earlier.unknown
@@ -555,6 +565,7 @@ class Propagation:
         node = step.node
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
+        # Before the operator is looked at: what makes no element needs no implementation.
         if all(map(holds_nothing, types.values())):
             return [nothing(types[name]) if name else np.zeros(0) for name in node.output]
         if node.op_type == "Constant" and not domain_of(node):
@@ -598,7 +609,7 @@ def _without_elements(value: Value | None) -> Value | None:
 
 
 def _made(outputs: Sequence[Value | None]) -> list[Value | None]:
-    """Return what a node makes: nobody reads its empty output, which is a constant for others."""
+    """Return a node's outputs with empty ones unread: for other nodes these are constants."""
     if all(value is None or value.constant for value in outputs):
         return list(outputs)
     return [Value(v.name, v.type) if v and v.constant else v for v in outputs]
@@ -653,7 +664,7 @@ def _known(array: np.ndarray) -> Value:
 
 
 def _conversion(node: NodeProto, inputs: Sequence[Value | None]) -> tuple[object, ...]:
-    """Return what a conversion's result follows from; of other nodes, their kind alone."""
+    """Return a key of a conversion: kind, attributes, operands; of other nodes the kind alone."""
     kind = kind_of(node)
     if kind not in QUANTISE | DEQUANTISE:
         return (kind,)

@@ -68,7 +68,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a value holds the batch.
+    """Place of the batch in a value.
 
     Attributes:
         axis: The dimension.
@@ -135,6 +135,7 @@ class Rebatch:
         if before is None or after is None or len(before) != len(after):
             return
         axes = [k for k, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+        # Where two extents changed, which of them is the batch cannot be told.
         if len(axes) == 1 and self._grown(before, axes[0]) == after:
             self._layouts[value] = Layout(axes[0])
             self._reached.add(value)
@@ -183,6 +184,7 @@ class Rebatch:
             if rest == 0 and inner and extent % (inner * self.batch) == 0:
                 alone = inner == 1 and extent == self.batch
                 outermost = inner * self.batch == extent and axis < len(shape) - 1
+                # Samples alone are likeliest, then a dimension that begins with them.
                 candidates.append((0 if alone else 1 if outermost else 2, axis))
         return min(candidates)[1] if candidates else None
 
@@ -240,10 +242,13 @@ class Rebatch:
         axis, extent = self._layouts[grown].axis, self._extent(grown)
         from_right = len(self.baked[grown.name]) - axis
         along = node.op_type == "Concat" or node.op_type in _SCATTERS
+        # What is joined or put along the samples' own dimension is not one of the samples.
         if along and integer_of(node, "axis") in (axis, -from_right):
             return inputs
+        # An extent of 1 is broadcast: the same constant serves any batch.
         if node.op_type in COMBINES and extent == 1:
             return inputs
+        # The last two dimensions are multiplied, not aligned with the constant's.
         if node.op_type == "MatMul" and from_right <= _MATRIX:
             return inputs
         inner = self._layouts[grown].inner
@@ -313,6 +318,7 @@ class Rebatch:
             return indices
         array, self._inner[node.output[0]] = grown
         array = array if node.op_type == "GatherND" else array[..., 0]
+        # Readers that want the same get one constant, so that it is stored once.
         key = (indices, array.shape, array.tobytes())
         return self._made.setdefault(key, _constant(indices, array))
 
@@ -337,6 +343,7 @@ class Rebatch:
         batches, rest = np.divmod(
             np.clip(np.where(part < 0, part + extent, part), 0, extent), self.batch * inner
         )
+        # A bound within a batch says nothing of other batches.
         if rest.any():
             return value
         bounds[entry] = batches * int(self.batch * self.ratio) * inner
@@ -356,6 +363,7 @@ class Rebatch:
             return value
         kind = tensor_type(element_type(value.type), grown)
         name = f"{value.name} for {grown[dim]}"
+        # Without its elements a large constant is written as a repetition of what the file stores.
         origin = Repetition(value, dim, self.batch, inner)
         data = None if value.data is None else _alike(value.data, origin, grown)
         grown_value = Value(
@@ -412,7 +420,7 @@ def _counted(node: NodeProto, data: Value, indices: Value) -> range:
 
 
 def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
-    """Return which numbers of which inputs are positions along a dimension."""
+    """Return the entries of inputs that are positions along a dimension, by input."""
     if node.op_type == "Split":
         return {1: slice(None)} if integer_of(node, "axis") % rank == axis else {}
     numbers = [None if value is None else value.data for value in inputs]

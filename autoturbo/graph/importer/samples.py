@@ -59,9 +59,9 @@ def stated_samples(
 
     Args:
         declared: Extents by input name.
-        asked: What the user says: names of dimensions, or ``INPUT:AXIS``.
-        operators: What operators say; :data:`NO_SAMPLES` for an input that has none.
-        source: Where the model is from.
+        asked: The user's words: names of dimensions, or ``INPUT:AXIS``.
+        operators: The dimension by operators; :data:`NO_SAMPLES` for an input that has none.
+        source: The file that the model comes from.
 
     Raises:
         ModelError: The user says something that the inputs do not have.
@@ -125,6 +125,7 @@ def _by_name(declared: Declared) -> dict[str, int]:
     unless B or N stand before it; else B; else N.
     """
     names = {name: _suits(name) for name in _names(declared)}
+    # Whatever else names say: who writes batch means it.
     batches = [name for name, suits in names.items() if suits == _NAMED]
     if batches:
         return _all_places(batches, declared)
@@ -134,8 +135,10 @@ def _by_name(declared: Declared) -> dict[str, int]:
     chosen = [name for name in shared if names[name] == best]
     letters = [name for name in possible if names[name] in (_B, _N)]
     letter = min(letters, key=names.__getitem__, default="")
+    # A name that could be anything decides only if it alone is shared.
     if best == _OPEN and not _telling(chosen, names, declared):
         chosen = []
+    # N counts nodes, words and points as often as samples: it yields to what all inputs share.
     if letter and (not chosen or (names[letter] < best and _leads(letter, chosen, declared))):
         return _all_places([letter], declared)
     return _all_places(chosen, declared) if len(chosen) == 1 else {}
@@ -194,12 +197,12 @@ def like_a_batch(dim: Dim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is taken for the samples.
+    """A choice of the dimensions that count samples.
 
     Attributes:
-        batch: How many there are.
+        batch: The number of samples.
         dims: The dimension that counts them, by input that has them.
-        note: What people should know of it.
+        note: Note for the user on the choice.
         agreed: The inputs agree on it.
     """
 
@@ -219,7 +222,7 @@ def with_samples(
         stated: The dimension by input name, where something says it; of all inputs where it is
             known.
         asked: The batch that was asked for, if any was.
-        source: Where the model is from; it gets a note where inputs have different extents.
+        source: The file that the model is from; takes a note where inputs have different extents.
     """
     dims = {t: stated.get(graph.tensors[t].name) for t in graph.inputs}
     said = {t: dim for t, dim in dims.items() if dim is not None and _has(graph, t, dim)}
@@ -265,6 +268,7 @@ def _completed(graph: Graph, said: Mapping[int, int]) -> _Verdict:
         return _disagreed(graph, said)
     batch = extents.pop()
     alike = {**_leading(graph, batch), **said}
+    # Inputs that begin with as many by chance stand in the way of following the samples.
     if batch > 1 and trace_batch(graph.sampled(batch, alike)).obstacle:
         alike = sample_dims_from(graph, batch, said) or alike
     return _Verdict(batch, alike)
@@ -295,6 +299,7 @@ def _voted(graph: Graph, asked: int | None) -> _Verdict:
     """Return the verdict where nothing says which dimensions are the samples."""
     first = {t: 0 for t in graph.inputs if graph.tensors[t].shape}
     counts = Counter(_extents(graph, first))
+    # What the user asks for is taken at their word; extents of 1 everywhere are one sample.
     if asked in counts or set(counts) <= {1}:
         batch = asked if asked in counts and asked is not None else 1
         return _noted(graph, _Verdict(batch, _leading(graph, batch)))
@@ -347,6 +352,7 @@ def _kinds(graph: Graph) -> list[int]:
 
 def _joint(graph: Graph, counts: Counter[int]) -> Iterator[dict[int, int]]:
     """Return first dimensions that may be samples: of inputs that begin alike, or of one."""
+    # The most common extent first: proposals that an earlier one contains are not tried again.
     yield from (_leading(graph, count) for count, _ in counts.most_common() if count > 1)
     yield from ({t: 0} for t in _kinds(graph))
 
@@ -386,6 +392,7 @@ def _covers(graph: Graph, dims: Mapping[int, int]) -> bool:
 def _countable(graph: Graph, tensor: int) -> tuple[int, ...]:
     """Return the extents that may count samples: the last one of real values has features."""
     shape, words = graph.tensors[tensor].shape, graph.tensors[tensor].dtype in _WORDS
+    # Real values have features last; words may have time first and samples last.
     return shape if words else shape[:-1]
 
 
@@ -408,7 +415,7 @@ def _passing(graph: Graph, proposals: Iterable[dict[int, int]]) -> list[dict[int
 
 
 def _weight(graph: Graph, dims: Mapping[int, int]) -> tuple[int, int]:
-    """Return how much speaks for dimensions: the rank of an input that they lead, their number."""
+    """Return a rank of proposed dimensions: most dimensions of an input they lead, their number."""
     return max((len(graph.tensors[t].shape) for t, dim in dims.items() if not dim), default=0), len(
         dims
     )
@@ -455,6 +462,7 @@ def _shared_extent(graph: Graph, counts: Counter[int], first: Mapping[int, int])
         dims = {t: shape.index(batch) for t, shape in shapes.items()}
         return _Verdict(batch, {**_leading(graph, batch), **dims})
     (batch, most), *others = counts.most_common()
+    # A tie says nothing.
     if others and others[0][1] == most:
         return _disagreed(graph, first)
     return _Verdict(batch, _leading(graph, batch))

@@ -63,9 +63,9 @@ def infer(
 
     Args:
         node: The node.
-        schema: Its operator's definition.
+        schema: The definition of the node's operator.
         inputs: Its inputs, and the outer values that its bodies read, by name.
-        source: Where the versions are from.
+        source: The file that the versions of operators come from.
 
     Raises:
         InferenceError: Shapes or types do not fit together.

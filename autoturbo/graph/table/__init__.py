@@ -1,8 +1,8 @@
-"""The operator table: one row per operator type, and an opaque answer for all others.
+"""The operator table: one row per operator type; operators without a row run whole, not analysed.
 
-``describe(node)`` answers with the iteration domain and the access maps of a node; a node that the
-table cannot describe gets an opaque answer that says why. Families of operators are one module
-each.
+``describe(node)`` answers with the iteration domain and the access maps of a node; of a node that
+the table cannot describe, with the reason (``opaque`` in its fields). Families of operators are one
+module each.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeErro
 
 
 def describe(node: NodeView) -> OperatorSpec:
-    """Return the domain and access maps of a node; opaque, with the reason, if it has no row.
+    """Return the domain and access maps of a node, or why it runs whole, not analysed.
 
-    Never raises: a node with attributes or shapes that its operator does not allow is opaque too.
+    Never raises: a node with attributes or shapes that its operator does not allow runs whole too.
     """
     row = ROWS.get((domain_of(node), node.op_type))
     if row is None:
@@ -70,7 +70,7 @@ def supported() -> tuple[str, ...]:
 
 
 def opaque(node: NodeView, reason: str) -> OperatorSpec:
-    """Return the conservative answer: no axes, everything read and written whole.
+    """Return the description of a node that runs whole: no axes, all of its tensors in full.
 
     Its domain is one point, so one vector operation per output element is one large constant.
     """

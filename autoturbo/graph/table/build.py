@@ -12,7 +12,7 @@ from autoturbo.graph.operators import NO_WORK, Engine, Pattern, Work
 
 
 class NoRowError(Exception):
-    """The node has no description (the message says why): it becomes opaque."""
+    """The node has no description (the message says why): it runs whole, not analysed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class NodeView:
     Attributes:
         attributes: Ints, floats, strings, tuples of them, arrays for tensors; bodies of control
             flow are left out.
-        inputs: By ONNX position; None where an optional input is absent.
-        outputs: By ONNX position; None where an optional output is absent.
+        inputs: Inputs by ONNX position; None where an optional input is absent.
+        outputs: Outputs by ONNX position; None where an optional output is absent.
     """
 
     name: str
@@ -248,6 +248,7 @@ class Domain:
             engine=engine,
             pattern=pattern,
             parameterised=parameterised,
+            # Sorted: hashes of graphs must not depend on the order in the file.
             attributes=tuple(sorted([*_value_attributes(node), *((k, str(v)) for k, v in extra)])),
         )
 

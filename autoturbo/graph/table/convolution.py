@@ -73,6 +73,7 @@ def windows(
 def _first_part(automatic: str, padding: int) -> int:
     """Return the padding before the first element, by ONNX's rule for each ``auto_pad``."""
     total = max(padding, 0)
+    # Upper says where the odd element goes: to the end.
     return total // 2 if automatic == "SAME_UPPER" else total - total // 2
 
 
@@ -204,6 +205,7 @@ def _deform_conv(node: NodeView) -> OperatorSpec:
     spec = _finish(
         node, conv, [source, conv.weight, placed, bias, placed], 1, float(bias is not None)
     )
+    # Work is counted per point of the product, of which there is one for each output channel.
     sampling = 8.0 * node.integer("group", 1) / max(conv.channels, 1)
     return replace(spec, work=replace(spec.work, vector_per_point=sampling))
 
@@ -291,6 +293,7 @@ def _gap(window: Window, source: int, target: int) -> int:
     A stride greater than the window and padding of the output leave elements that no input reaches.
     """
     last = target - 1 + window.pad - (source - 1) * window.stride
+    # Up to the next window at least, or elements between two would be in no part.
     wanted = max(last, window.stride - 1)
     return max(-(-wanted // window.dilation) - (window.kernel - 1), 0)
 

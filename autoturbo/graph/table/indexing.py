@@ -48,7 +48,7 @@ class _Lookup:
     """Accesses of indices, and of the dimensions that they index.
 
     Attributes:
-        dims: Per dimension of the indices.
+        dims: Accesses of the dimensions of the indices.
         rows: Per component of an index, the access of the dimension that it counts along.
         read: Whether the indices say more than that, and so are read.
     """
@@ -75,8 +75,8 @@ def _lookup(
     Args:
         domain: Gets the axes.
         indices: One index per position, or several components of it in a last dimension.
-        extents: Of the dimensions that the components count along.
-        shape: Of the indices, without a dimension of components.
+        extents: Extents of the dimensions that the components count along.
+        shape: Shape of the indices, without a dimension of components.
     """
     if indices is None or indices.value is None or indices.value.size == 0:
         return _Lookup(_numbered(domain, shape), (WHOLE_DIM,) * len(extents), read=True)

@@ -90,6 +90,7 @@ def _pad(node: NodeView) -> OperatorSpec:
         dim = positive_axis(axis, rank)
         agree(target[dim] == source[dim] + begin + end, "the pads do not give the output")
         if begin or end:
+            # Reflected and wrapped values may come from anywhere in the dimension.
             read[dim] = WHOLE_DIM if copies else along(dim, 1, -begin)
     value = everything(node.value_in(2))
     return moved(node, domain, [AccessMap(tuple(read)), None, value], [AccessMap(dims)])
@@ -132,7 +133,7 @@ def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
     Args:
         node: The node.
         deep: Shape of the side with many channels.
-        order: Of the axes that are channels there.
+        order: Order of the axes that are channels there.
 
     Returns:
         A move of elements without work: to the side with many channels or away from it, whichever
@@ -190,7 +191,7 @@ class _Side:
     """One of the two shapes while it is consumed from the front.
 
     Attributes:
-        shape: Its extents.
+        shape: The extents of the shape.
         dim: The dimension being consumed.
         rest: The remaining factor of that dimension's extent.
         axes: Per dimension, the ``(axis, extent)`` factors found so far.
@@ -239,6 +240,7 @@ def factorise(
     agree(all(extent > 0 for extent in (*source, *target)), "no elements")
     left, right = _Side(tuple(source)), _Side(tuple(target))
     while left.advance() and right.advance():
+        # The largest factor that both have: few axes say all of it, and long ones split well.
         common = math.gcd(left.rest, right.rest)
         if common == 1:
             _whole_block(left, right, domain)
@@ -256,6 +258,7 @@ def _whole_block(left: _Side, right: _Side, domain: Domain) -> None:
     never split; on the side that is read, this axis appears nowhere else: it is a reduction.
     """
     read, written = 1, 1
+    # The side that is behind goes on, until both have consumed as much.
     while read != written or read == 1:
         if read <= written:
             read *= _consume(left, domain, read=True)

@@ -193,6 +193,7 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     product = _product(left, (inner, outer))
     parameter_maps = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
+    # Unpacking counts once per weight, not per point: it does not grow with the rows.
     spec = _finish(node, product, [product.left, *parameter_maps, *rest], (1,))
     return replace(spec, unpacking=2.0 * inner * outer)
 
@@ -226,10 +227,12 @@ def _experts(node: NodeView) -> OperatorSpec:
     inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
     met, domain = node.integer("k", 1), Domain()
     tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
+    # Every expert makes all channels of a token, so they cannot be split.
     output_map = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
     domain.reduction("i", met * inner)
     read = AccessMap((*map(along, tokens), WHOLE_DIM))
     row = merged(*((axis, source[axis]) for axis in tokens))
+    # The router's scores have all tokens in one dimension.
     inputs = [read, AccessMap((row, WHOLE_DIM)), *(everything(v) for v in node.inputs[2:])]
     rate = met * second.shape[2] / max(source[-1], 1)
     chosen = router[-1] / max(source[-1], 1)

@@ -167,8 +167,8 @@ def _local_response(node: NodeView) -> OperatorSpec:
     """Describe LRN: division by a power of a sum of squares over ``size`` neighbouring channels.
 
     Returns:
-        A window over the channels, opaque as in TVM. A square and an addition per neighbour; scale
-        and add a constant, then logarithm, exponential and division.
+        A window over the channels, of TVM's class ``OPAQUE``. A square and an addition per
+        neighbour; scale and add a constant, then logarithm, exponential and division.
     """
     shape, size = node.shape_in(0), node.integer("size", 1)
     agree(len(shape) > 1, "no channels")

@@ -124,7 +124,7 @@ _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """How samples are placed and combined.
+    """Placing and combining of samples in a resize.
 
     Attributes:
         mode: Nearest, linear or cubic.

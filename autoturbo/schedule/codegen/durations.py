@@ -70,7 +70,7 @@ def own_share(alike: Numbers, r: Floats) -> Numbers:
 
     Args:
         alike: Clusters that need them at once, by :attr:`Amount.ALIKE`.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     if r[Rate.MULTICAST] > 0:
         least: Numbers = np.maximum(alike, 1.0)
@@ -85,6 +85,7 @@ def _bus_seconds(size: float, run: float, own: Floats | float, r: Floats) -> flo
     A run of length 0 stands for one that never ends. ``own`` is the share that is read for one
     cluster alone.
     """
+    # All clusters are at the bus at once, each with its share; a cluster's DMA may be slower still.
     chip = size / r[Rate.MEMORY + Memory.PEAK]
     if size > 0 and run > 0:
         chip = size / run * run_seconds(run, r[Rate.MEMORY :])
@@ -98,11 +99,11 @@ def ddr_seconds(
     """Return the seconds that bytes to or from DDR occupy a DMA engine, and their latency.
 
     Args:
-        size: Bytes of the cluster.
+        size: Bytes that the cluster moves.
         run: Bytes of them that are consecutive.
         core: Bytes that go over one core's link, where there is no global buffer between.
         own: Share of the bytes that is read for this cluster alone.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     stored = r[Rate.STORED]
     link = core * stored / r[Rate.TRANSFER]
@@ -117,9 +118,9 @@ def transfer_seconds(shared: float, core: float, steps: float, r: Floats) -> tup
     Args:
         shared: Bytes that the cluster moves at its global buffer.
         core: Bytes that go over one core's link.
-        steps: Of a recurrence, each of which begins when all cores have made the one before; 0 of
-            what is none.
-        r: Of :func:`rates_of`.
+        steps: Steps of a recurrence, each of which begins when all cores have made the one before;
+            0 where there is none.
+        r: Rates of :func:`rates_of`.
     """
     stored = r[Rate.STORED]
     at_gb = shared * stored / r[Rate.GB] if shared > 0 else 0.0
@@ -136,13 +137,13 @@ def matrix_seconds(
     """Return the seconds that products occupy the matrix engine of a core.
 
     Args:
-        count: How many products.
+        count: Number of products.
         m: Rows of the result.
         n: Columns of the result.
         k: Length of the sums.
-        local: Bytes of LB that they access.
+        local: Bytes of LB that the products access.
         steps: Times that the engine starts.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     cycles = matrix_cycles(count, m, n, k, r[Rate.ARRAY :])
     cycles = cycles / r[Rate.MACS] + steps * r[Rate.MATRIX_STARTUP]
@@ -156,9 +157,9 @@ def vector_seconds(plain: float, special: float, local: float, steps: float, r: 
     Args:
         plain: Operations of its lanes.
         special: Operations of its special lanes.
-        local: Bytes of LB that they access.
+        local: Bytes of LB that the operations access.
         steps: Times that the engine starts.
-        r: Of :func:`rates_of`.
+        r: Rates of :func:`rates_of`.
     """
     cycles = plain / r[Rate.LANES] + special / r[Rate.SPECIAL_LANES]
     seconds = (cycles + steps * r[Rate.VECTOR_STARTUP]) / r[Rate.CLOCK]

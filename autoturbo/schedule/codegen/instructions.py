@@ -74,7 +74,7 @@ INSTRUCTION_COLUMNS = 12
 one exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
 
 NO_ORDER = np.zeros(0, np.int64), np.zeros(0, np.int64)
-"""Of a kernel whose tiles are computed layer by layer."""
+"""Order of the tiles of a kernel that computes them layer by layer."""
 
 TOGETHER = 64
 """Kernels whose tiles are numbered at once: few enough for memory."""
@@ -101,15 +101,15 @@ class Kernel(NamedTuple):
     """Inputs of a kernel's code generation.
 
     Attributes:
-        stages: Its template's table.
+        stages: Stage table of its template.
         streams: Bytes that its layers move from and to GB and DDR.
         edges: Per layer, positions of the layers of the kernel that it waits for.
         rules: Knobs and capacities.
-        weights_resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        weights_resident: Place of the weights: 0 in DDR only, 1 in GB, 2 in LB.
         clear: Per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
-        rates: Of the target, which matter where tiles are chosen by cost.
-        reads: What tiles read of other layers, where they wait for tiles.
+        rates: Rates of the target, which matter where tiles are chosen by cost.
+        reads: Reads of other layers by tiles, where they wait for tiles.
     """
 
     stages: Floats
@@ -155,6 +155,7 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
             )  # fmt: skip
             amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
             if kernel.rules.serial:
+                # Each instruction waits for the one before it, and so for all.
                 where[:, Column.AFTER :] = -1
                 where[:, Column.AFTER] = np.arange(len(where)) - 1
             yield Instructions(where, amounts)
@@ -245,15 +246,15 @@ def _program(  # noqa: PLR0913  compiled: arrays by position
     """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
 
     Args:
-        rules: Of all layers of the kernel.
+        rules: Rules of all layers of the kernel.
         tiles: Tile counts, ``(layers, columns)``, the columns of :class:`Tiling`.
         weights: Weight tiles that each layer loads, ``(layers,)``.
         emits: Whether tiles of a layer have instructions of a role, ``(layers, roles)``.
         steps: Whether a layer is a recurrence's, ``(layers,)``.
         solid: Whether a layer takes no turns with others that do, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
-        clear: Likewise those whose work has to be over.
-        known: What tiles read of other layers.
+        clear: Per layer, where the layers begin whose work has to be over, and these.
+        known: Reads of other layers by tiles.
         order: Layer of each tile and its place there, as they are computed; layer by layer if
             empty.
     """
@@ -264,6 +265,8 @@ def _program(  # noqa: PLR0913  compiled: arrays by position
     count, loads, layers = first[-1], first_weight[-1], len(tiles)
     a, b = np.full((16, count), -1, np.int64), np.full((6, loads), -1, np.int64)
     spans = np.zeros((3, layers), np.int64)
+    # At most eight instructions a tile: fetch and pass inputs, those of the kernel's own making
+    # too, multiply, apply, store, save. A tile of weights is fetched and passed.
     where = np.full((count * 8 + loads * 2, INSTRUCTION_COLUMNS), -1, np.int64)
     p = _Program(
         rules=rules, tiles=tiles, emits=emits, steps=steps, solid=solid, edges=edges, clear=clear,
@@ -300,9 +303,9 @@ def _number_tile(p: _Program, tile: int, layer: int, place: int, used: int) -> i
 
     Args:
         p: The program.
-        tile: Its number.
-        layer: Its layer.
-        place: Its place in the layer.
+        tile: Number of the tile in the program.
+        layer: Layer that the tile belongs to.
+        place: Place of the tile in its layer.
         used: Weight tiles that are used so far.
 
     Returns:
@@ -322,6 +325,7 @@ def _number_tile(p: _Program, tile: int, layer: int, place: int, used: int) -> i
     p.ends[tile] = depth == depths - 1
     if p.first_weight[layer + 1] == p.first_weight[layer]:
         return used
+    # Row tiles of one column share a tile of weights, which gets its number from the first of them.
     known = p.first_weight[layer] + weight
     if p.number_weight[known] < 0:
         p.number_weight[known], p.first_use[used] = used, tile
@@ -334,9 +338,16 @@ def _number_tile(p: _Program, tile: int, layer: int, place: int, used: int) -> i
 
 @borrowing
 def _emit_all(p: _Program, done: Ints) -> None:
-    """Emit all tiles of all layers in issue order; ``done`` counts the fetches of each kind."""
+    """Emit all tiles of all layers in issue order.
+
+    Args:
+        p: The program, which grows.
+        done: Tiles so far whose weights (0) and inputs (1) are fetched, whose weights (2) and
+            inputs (3) are passed to the cores, and whose other inputs are brought (4).
+    """
     total = len(p.owner)
     ahead, across = p.rules.ahead, p.rules.across
+    # Engines issue in list order, so what is fetched ahead stands before the tile that is computed.
     far = ahead + 1 + p.rules.has_gb  # without GB there is no room for one more on its way
     turns = (
         across == BY_TILES
@@ -362,6 +373,7 @@ def _emit_all(p: _Program, done: Ints) -> None:
         while done[2] < min(weight + ahead + 1, weights) and _has_slot(p, done[2], tile):
             _load(p, Role.PASS_WEIGHTS, done[2])
             done[2] += 1
+        # No pass before its fetch is emitted (``done[1]``): it waits for the number of that.
         while done[3] < min(tile + ahead + 1, tiles, done[1]) and _may_stay(p, done[3], tile):
             _input_transfer(p, done[3])
             done[3] += 1
@@ -431,8 +443,8 @@ def _emit(p: _Program, role: int, layer: int, index: int) -> int:
 
     Args:
         p: The program, which grows by one instruction.
-        role: What the instruction does.
-        layer: Its layer.
+        role: Role of the instruction.
+        layer: Layer that it works for.
         index: Its tile, or its weight tile where the role brings weights, counted over all layers.
 
     Returns:
@@ -456,6 +468,7 @@ def _wait(p: _Program, at: int, before: int) -> None:
     if before < 0:
         return
     where = p.where
+    # Columns cannot run out: there is one for each kind of wait (:data:`INSTRUCTION_COLUMNS`).
     for column in range(Column.AFTER, INSTRUCTION_COLUMNS):
         other = where[at, column]
         if other < 0:
@@ -478,6 +491,7 @@ def _wait_for_work(p: _Program, at: int, tile: int) -> None:
 def _wait_for_layer(p: _Program, at: int, layer: int) -> None:
     """Wait until a layer has ended: its last tile is computed, and stored if it leaves LB."""
     last = p.last[layer]
+    # Numbers in a program ascend: the later of the two ends the tile.
     _wait(p, at, max(p.computed[last], p.stored[last]))
 
 
@@ -589,6 +603,8 @@ def _bring(p: _Program, index: int) -> None:
         if p.reads[index] and p.emits[layer, role]:
             at = _emit(p, role, layer, index)
             _wait_for_layers(p, at, layer)
+            # The state comes from the step before, so the tile before has to be computed. Else two
+            # tiles have room at a time.
             step = role == Role.PASS_LATE and p.steps[layer] and index > p.begin[layer]
             _wait_for_work(p, at, index - (1 if step else 2))
             _wait_to_stay(p, at, layer)
@@ -627,6 +643,8 @@ def _compute(p: _Program, index: int) -> None:
     if p.emits[layer, Role.MULTIPLY]:
         last = _emit(p, Role.MULTIPLY, layer, index)
         _wait_for_inputs(p, last, index)
+        # Two tiles have room at a time, one on each compute engine. A recurrence's step reads what
+        # the one before has made, and has one.
         _wait_for_work(p, last, index - (1 if (p.steps[layer] and index > p.begin[layer]) else 2))
         p.computed[index] = p.multiplied[index] = last
         if not p.ends[index]:
@@ -653,6 +671,7 @@ def _store(p: _Program, index: int) -> None:
         at = _emit(p, Role.STORE, layer, index)
         _wait(p, at, done)
         before = index - p.rules.ahead - 1
+        # A slot in GB is free again once its tile is in DDR.
         if saves and before >= 0:
             _wait(p, at, p.saved[before])
         p.stored[index] = p.left[index] = done = at

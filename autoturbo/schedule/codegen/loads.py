@@ -39,12 +39,12 @@ class KernelLoads(NamedTuple):
     """Tiles that a kernel fetches, in the order in which it passes them to the cores.
 
     Attributes:
-        instruction: That fetches the tile.
+        instruction: The instruction that fetches the tile.
         passed: The instruction that passes it on.
         layer: Position of the layer that needs it.
         latest: Position of the layer in which it is passed: its fetch cannot wait for that layer to
             begin, since what the layer needs may stand behind it.
-        size: Bytes.
+        size: Bytes of the tile.
         content: Hash of which tile of its layer's weights it is, and once these are known
             (:meth:`of`) of what it is: equal ones are the same bytes; 0 for a part of the weights
             and for inputs.
@@ -80,13 +80,13 @@ class Loads(NamedTuple):
 
     Attributes:
         kernel: Place in the order of the kernel that needs it.
-        instruction: Of that kernel, which fetches it; :data:`COPY` for what is copied before it.
-        passed: Of that kernel, which passes it to the cores; :data:`COPY` where that is the copy.
-        step: Of the layer that needs it; the last at which it lives.
+        instruction: The kernel's instruction that fetches it; :data:`COPY` for a copy before it.
+        passed: The kernel's instruction that passes it to the cores; :data:`COPY` for the copy.
+        step: Step of the layer that needs it; the last at which it lives.
         birth: Step from which on it may be fetched.
         after: The load whose bytes it takes: that is passed to the cores before; -1 for none.
-        size: Bytes.
-        address: In GB.
+        size: Bytes of the load.
+        address: First byte in GB.
         until: Step until which its bytes are kept, for loads of the same content.
         kept: The load that has brought its bytes already; -1 for one that is fetched.
         inputs: As in :class:`KernelLoads`.
@@ -106,7 +106,7 @@ class Loads(NamedTuple):
 
     @property
     def fetched(self) -> Flags:
-        """Return which are fetched."""
+        """Return a mask of the loads that are fetched."""
         return np.asarray(self.kept < 0)
 
 
@@ -123,8 +123,8 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
     Recurrences read their weights again and again through the ring.
 
     Args:
-        program: Its instructions.
-        kernel: What these were made from.
+        program: Instructions of the kernel.
+        kernel: The kernel that these were made from.
         stored: Bytes in memory for each that is counted.
     """
     stages = kernel.stages
@@ -138,6 +138,7 @@ def loads_of(program: Instructions, kernel: Kernel, stored: float) -> KernelLoad
         return NO_KERNEL_LOADS
     inputs = np.repeat([0, 1], [len(fetched), len(early)])
     fetched, passed = np.append(fetched, early), np.append(passed, early_passed)
+    # In the order of passing, which is the order of need that loads are fetched in.
     order = np.argsort(passed, kind="stable")
     fetched, passed, inputs = fetched[order], passed[order], inputs[order]
     computes = np.flatnonzero((role == Role.MULTIPLY) | (role == Role.APPLY))
@@ -171,8 +172,8 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
     """Return hashes of which part of their layers' weights tiles are, and of how they are cut.
 
     Args:
-        kernel: That has them.
-        layer: Of each tile.
+        kernel: The kernel that has them.
+        layer: Layer of each tile.
         tile: Its number in the layer, repetitions counted.
     """
     counts = kernel.tiles
@@ -181,15 +182,16 @@ def _contents(kernel: Kernel, layer: Ints, tile: Ints) -> Ints:
     once = columns * depths
     unit = tile // (once * around)[layer] * once[layer] + tile % once[layer]
     cut = ((products * 31 + columns) * 31 + depths)[layer]
+    # Never 0, which says that nothing is known.
     found: Ints = (cut << 24) + unit + 1
     return found
 
 
 class LoadRoom(NamedTuple):
-    """Where loads may lie in GB.
+    """Part of GB in which loads may lie.
 
     Attributes:
-        size: Bytes from the bottom on.
+        size: Bytes of the room, from the bottom of GB on.
         ring: First byte of the zone in which kernels that fetch for themselves have their rings; it
             is free while none of them runs.
     """
@@ -212,8 +214,8 @@ def place_loads(
 
     Args:
         kernels: Loads of the kernels in order.
-        timeline: Of the kernels, with its tensors placed.
-        room: In GB.
+        timeline: Timeline of the kernels, with its tensors placed.
+        room: Room for loads in GB.
         made: Step from which on all is in DDR that each kernel reads there; inputs that are not
             there before the kernel begins are no loads.
     """
@@ -233,6 +235,8 @@ def place_loads(
     ))  # fmt: skip
     steps = np.arange(int(rows[-1]) + len(kernels) + 1)
     passed_before = np.searchsorted(np.maximum.accumulate(step), steps)
+    # A kernel with a load that finds no room fetches through its ring, whose zone is missing to
+    # other loads: all are placed again until no kernel joins. Rings only grow, so this ends.
     rings = rings_of(timeline, np.bincount(kernel, inputs == 0, len(kernels)) > 0)
     while True:
         beside = held_beside(timeline, room, rings)
@@ -276,7 +280,7 @@ def rings_of(timeline: Timeline, with_loads: Flags) -> Flags:
     """Return which kernels need the zone of the rings whatever loads they have, ``(kernels,)``.
 
     Args:
-        timeline: Of the kernels.
+        timeline: Timeline of the kernels.
         with_loads: Whether all weights that a kernel fetches may be loads.
     """
     layers = np.diff(timeline.rows)
@@ -294,9 +298,9 @@ def held_beside(timeline: Timeline, room: LoadRoom, rings: Flags) -> Ints:
     for buffers, and the rings of kernels that have them.
 
     Args:
-        timeline: Of the kernels.
-        room: In GB.
-        rings: Which kernels have rings.
+        timeline: Timeline of the kernels.
+        room: Room for loads in GB.
+        rings: Per kernel, whether it has rings.
     """
     buffers, rows = timeline.buffers, timeline.rows
     in_gb = (buffers.scope == Scope.GB) & (buffers.cluster_bytes > 0)
@@ -323,7 +327,7 @@ come. With half of it BERT-large waits for the bus more than it saves there."""
 
 
 class _Held(NamedTuple):
-    """What lies in GB besides loads on their way, by birth; then the loads that are kept.
+    """Contents of GB besides loads on their way, by birth; then the loads that are kept.
 
     A pass may have hundreds of thousands of loads and thousands of tensors: what lies in a step is
     found from the step.
@@ -333,10 +337,10 @@ class _Held(NamedTuple):
         death: Last step.
         low: First byte.
         high: One past the last.
-        filled: How many there are; the arrays have room for more.
-        alive: By step, the first of those that were there from the beginning and still are.
-        born: By step, how many of these were born until then.
-        last: By step, the last of all that ends there; -1 for none.
+        filled: Number of entries; the arrays have room for more.
+        alive: By step, the first entry that was there from the beginning and still is.
+        born: By step, the number of such entries that were born until then.
+        last: By step, the last entry that ends there; -1 for none.
         before: The one that ends in the same step as each and was added before it; -1 for none.
     """
 
@@ -352,12 +356,12 @@ class _Held(NamedTuple):
 
     @staticmethod
     def of(beside: Ints, steps: int, loads: int) -> _Held:
-        """Return what lies in GB before any load is kept.
+        """Return the contents of GB before any load is kept.
 
         Args:
             beside: Birth, death, first byte and one past the last of each.
-            steps: Of the pass.
-            loads: That may be kept.
+            steps: Number of steps of the pass.
+            loads: Number of loads that may be kept.
         """
         beside = beside[:, np.argsort(beside[0], kind="stable")]
         every, count = np.arange(steps), np.asarray([beside.shape[1]])
@@ -374,7 +378,7 @@ class _Held(NamedTuple):
 def _place(
     wanted: Ints, held: _Held, room: int, passed: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return where loads lie and when, the last five columns of :class:`Loads` but their bytes.
+    """Return when and where loads live, the last five columns of :class:`Loads` but their bytes.
 
     Loads go round in what tensors leave: each takes the next bytes behind the load before it, which
     of all bytes are those whose load is passed first. It is born so early that it still waits for
@@ -385,8 +389,8 @@ def _place(
     Args:
         wanted: Step, latest birth, bytes, first birth, next load of the same content and queue of
             each load, in order, ``(6, loads)``.
-        held: What lies in GB; loads that are kept are added.
-        room: Bytes for all of it.
+        held: Contents of GB; loads that are kept are added.
+        room: Bytes of GB for all loads.
         passed: Loads of the steps before each step.
     """
     loads = wanted.shape[1]
@@ -398,8 +402,10 @@ def _place(
         if kept[load] >= 0:
             continue
         step, begin, size, first, _, queue = wanted[:, load]
+        # Kept from the first reader to the last, as far as the share for that lasts.
         last = _last_alike(wanted[4], load) if size <= spare else load
         death = wanted[0, last]
+        # What is kept lies at the bottom, out of the way of what goes round.
         start = behind if last == load else 0
         at = _next_gap(held, start, begin, death, size, room)
         if at < 0 and last != load:  # there is no room for so long
@@ -407,12 +413,14 @@ def _place(
             at = _next_gap(held, start, begin, death, size, room)
         if at < 0:
             continue
+        # A queue is fetched in the order of need: none is born before the one ahead of it.
         limit = max(min(first, begin), earliest[queue])
         waits = _last_over(wanted, address, load, at, size) if at < top else -1
         while begin > limit:
             if _lies_there(held, begin - 1, death, at, size):
                 other = _next_gap(held, start, begin - 1, death, size, room)
                 later = _last_over(wanted, address, load, other, size) if other >= 0 else load
+                # An earlier birth gains nothing where it waits for a load that is passed only then.
                 if later > waits and later + 1 >= passed[begin]:
                     break
                 at, waits = other, later
@@ -471,6 +479,7 @@ def _next_gap(held: _Held, behind: int, begin: int, step: int, size: int, room: 
         while at != before and at + size <= room:
             before = at
             at = _past(held, held.alive[begin], born, begin, step, at, size)
+            # These are not sorted by birth with the rest, so all of them are looked at.
             at = _past(held, there, held.filled[0], begin, step, at, size)  # loads that are kept
         if at + size <= room:
             return int(at)

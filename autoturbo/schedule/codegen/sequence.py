@@ -32,7 +32,7 @@ the vector work of that one."""
 
 @borrowing
 def space(tiles: Ints, layer: int) -> int:
-    """Return what the tiles of a layer divide: 0 for products, or rows without one, 1 for rows."""
+    """Return what a layer's tiles divide: 0 for products, or rows without one, 1 for rows."""
     return 0 if tiles[layer, Tiling.PRODUCTS] > 1 else 1
 
 
@@ -68,8 +68,8 @@ def tile_read(reads: TileReads, tiles: Ints, edge: int, maker: int, layer: int, 
     """Return the last tile of another layer that a tile reads.
 
     Args:
-        reads: Of the kernel.
-        tiles: Of its layers.
+        reads: What tiles of the kernel read of other layers.
+        tiles: Tile counts of the kernel's layers.
         edge: Number of the edge between the two layers.
         maker: The layer that is read.
         layer: The layer that reads it.
@@ -83,6 +83,7 @@ def tile_read(reads: TileReads, tiles: Ints, edge: int, maker: int, layer: int, 
     lines = reads.lines[maker, there]
     if made == 1 or lines <= 0:
         return unit_end(tiles, maker, made - 1)
+    # Rounded up to a part that is known: a tile may wait for more than it reads, never for less.
     part = -(-(unit_of(tiles, layer, place) + 1) * PARTS // count) - 1
     need = reads.needs[edge, here, there, part]
     if need < 0:
@@ -98,7 +99,7 @@ def solid_layers(tiles: Ints, stages: Floats, streams: Ints) -> Flags:
 
     Args:
         tiles: Tile counts, ``(layers, columns)``.
-        stages: Of the layers.
+        stages: Stages of the layers.
         streams: Bytes that they move from and to GB and DDR.
     """
     reads = streams[:, READ].any(axis=1) | (stages[:, Stage.EXCHANGED] > 0)
@@ -123,11 +124,11 @@ def in_turn(
     Args:
         tiles: Tile counts, ``(layers, columns)``, the columns of :class:`.tiling.Tiling`.
         loads: Weight tiles that each layer loads, ``(layers,)``.
-        solid: Which layers take no turns, ``(layers,)``.
+        solid: Per layer, whether it takes no turns, ``(layers,)``.
         edges: Per layer, where the layers begin that it waits for, and these.
-        clear: Likewise those whose work has to be over.
-        reads: What tiles read of other layers.
-        slots: For tiles of weights.
+        clear: Per layer, where the layers begin whose work has to be over, and these.
+        reads: Reads of other layers by tiles.
+        slots: Number of slots for tiles of weights.
     """
     layers = len(tiles)
     count = np.ones(layers, np.int64)
@@ -143,12 +144,16 @@ def in_turn(
         while done[lowest] == count[lowest]:
             lowest += 1
         chosen = lowest
+        # Bounded, since every tile looks at all layers of the window.
         top = min(lowest + WINDOW, layers - 1)
+        # A solid layer that has begun ends first: the room of its streams is counted for it alone.
         alone = solid[lowest] and done[lowest] > 0
+        # From the back, so that products of one layer run beside vector work of another.
         for layer in range(top, lowest if not alone else top, -1):
             if done[layer] == count[layer]:
                 continue
             if _ready(layer, lowest, count, done, tiles, loads, opened, solid, edges, clear, reads):
+                # Tiles later in this order may use its slot: they would wait for each other.
                 fresh = loads[layer] > 0 and _opens(tiles, layer, done[layer], opened[layer])
                 if fresh and number >= slots and left[number - slots] > 0:
                     continue

@@ -64,25 +64,25 @@ _LATE_SLOTS: Final = 2
 
 
 class Room(NamedTuple):
-    """What a kernel's tiles have room in, and how they move.
+    """Memory that a kernel's tiles have, and how they move.
 
     Attributes:
-        slots: For tiles that are fetched or stored.
+        slots: Number of slots for tiles that are fetched or stored.
         divisor: Tiles per largest tile that fits.
         weights: Bytes of LB per core for weight tiles.
-        staging: Likewise for streams.
+        staging: Bytes of LB per core for streams.
         results: Largest result of a product's tile per core.
         gb: Bytes of GB for streams and weights on their way; 0 where there is no GB.
         cores: Cores of a cluster.
         broadcast: One read of GB feeds all cores.
-        rows: Of the matrix engine.
-        columns: Likewise.
-        least_depth: Of a depth tile.
+        rows: Rows of the matrix engine.
+        columns: Columns of the matrix engine.
+        least_depth: Least depth of a tile whose sums are partial.
         across: Fetch over layer boundaries.
         rereads: Every native block of a result reads its operands from LB anew.
         early: Weights are fetched before their kernel.
         alike: Clusters that fetch the same weights at once.
-        resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        resident: Place of the weights: 0 in DDR only, 1 in GB, 2 in LB.
     """
 
     slots: int
@@ -126,9 +126,9 @@ def product_bytes(
     """Return the bytes of LB that the product of one tile accesses.
 
     Args:
-        read: Bytes of its inputs.
-        weights: Bytes of its weights.
-        written: Bytes of its results.
+        read: Bytes of the tile's inputs.
+        weights: Bytes of the tile's weights.
+        written: Bytes of the tile's results.
         down: Times that the weights are read.
         across: Times that the inputs are read.
         moved: Times that the results are moved.
@@ -142,10 +142,10 @@ def cheapest(
     """Return the tiling of a layer that costs least, columns as in ``Tiling``; cached.
 
     Args:
-        stage: Of the layer, by :class:`Stage`.
+        stage: Row of the layer, by :class:`Stage`.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
     """
     return _known(stage.tobytes(), stream.tobytes(), room, rates.tobytes(), usual)
@@ -179,19 +179,20 @@ def _product_cuts(
     """Return the tilings of a product that are tried, as columns of a :class:`_Cut` but the last.
 
     Args:
-        count: How many products.
+        count: Number of products.
         m: Rows of the result.
         n: Columns of the result.
         k: Length of the sums.
-        rows: Of the array.
-        columns: Of the array.
-        least_depth: Of a depth tile.
+        rows: Rows of the array.
+        columns: Columns of the array.
+        least_depth: Least depth of a tile whose sums are partial.
     """
     parts = [
         _some(max(int(count), 1)), _blocks(n, (rows, columns)),
         _some(max(int(k // max(least_depth, 1)), 1)), _blocks(m, (rows, columns)), [0, 1],
     ]  # fmt: skip
     cuts = np.stack([axis.ravel() for axis in np.meshgrid(*parts, indexing="ij")], axis=1)
+    # Before anything is costed: a large product has hundreds of thousands of cuts otherwise.
     few = cuts[:, :4].prod(axis=1) <= FEW_TILES
     # rows outside what else is cut: there is something else
     around = (cuts[:, 4] == 0) | ((cuts[:, 3] > 1) & (cuts[:, 1] * cuts[:, 2] > 1))
@@ -230,10 +231,10 @@ def _cheapest(
     """Return the tiling of a layer that costs least.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         usual: The tiling that is kept unless another one costs less.
         cuts: The others, without where inputs stay: as near as they fit.
     """
@@ -242,6 +243,7 @@ def _cheapest(
         products, columns, depths, rows, outside = cuts[at]
         cut = _Cut(products, columns, depths, rows, outside, _LB)
         kept = _nearest(stage, stream, room, cut)
+        # Where nothing fits the usual tiling stays: its rule always has an answer.
         if kept < 0 or not _weights_fit(stage, room, cut):
             continue
         cut = _Cut(products, columns, depths, rows, outside, kept)
@@ -280,6 +282,7 @@ def _nearest(stage: Floats, stream: Ints, room: Room, cut: _Cut) -> int:
         sums = 2.0 * stage[Stage.WRITTEN] / alone / cut.columns
     free = room.staging + stream[ROOM]
     if cut.columns > 1:
+        # Inputs of the only tile need no second slot.
         stay = read / alone * (room.slots if alone > 1 else 1)
         if stay + sums + written <= free and written <= room.staging:
             return _LB
@@ -288,6 +291,7 @@ def _nearest(stage: Floats, stream: Ints, room: Room, cut: _Cut) -> int:
         return -1
     if cut.columns == 1:
         return _LB
+    # Twice: GB keeps the inputs of two layers at a time.
     return _GB if stream[IN_DDR] * 2 <= room.gb else _NOWHERE
 
 
@@ -295,9 +299,9 @@ class _Step(NamedTuple):
     """Seconds that a role of a layer's instructions takes.
 
     Attributes:
-        many: How many there are.
-        length: That each occupies its engine.
-        latency: On top.
+        many: Number of instructions.
+        length: Seconds for which each occupies its engine.
+        latency: Seconds until its data is there, on top.
     """
 
     many: float
@@ -315,10 +319,10 @@ def _moved(count: float, shared: float, core: float, rates: Floats) -> _Step:
     """Return a role that moves bytes between GB or other cores and a core.
 
     Args:
-        count: How many instructions.
-        shared: Bytes of the cluster at GB.
-        core: Bytes of one core.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        count: Number of instructions.
+        shared: Bytes that the cluster moves at GB.
+        core: Bytes that go over the link of one core.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
     """
     if shared <= 0 and core <= 0:
         return _Step(0.0, 0.0, 0.0)
@@ -333,12 +337,12 @@ def _fetched(
     """Return a role that moves bytes between DDR and GB, or a core where there is no GB.
 
     Args:
-        count: How many instructions.
-        size: Bytes of the cluster.
+        count: Number of instructions.
+        size: Bytes that the cluster moves.
         run: Bytes of them that are consecutive.
         core: Bytes of one core, where there is no GB.
         own: Share of the bytes that is read for this cluster alone.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
     """
     if size <= 0:
         return _Step(0.0, 0.0, 0.0)
@@ -358,7 +362,7 @@ def _ring(step: _Step, matrix: float, after: float, depths: float, slots: float)
         matrix: Seconds for which each of them is multiplied.
         after: Seconds of what follows at the end of a reduction.
         depths: Tiles of a reduction.
-        slots: For tiles.
+        slots: Number of slots for the tiles.
     """
     trip = step.length + step.latency
     alone = max(step.length, (trip + matrix) / slots)
@@ -374,7 +378,7 @@ def _gaps(step: _Step, loads: _Step, matrix: float, slots: float) -> float:
         step: Brings tiles of inputs.
         loads: Brings tiles of weights.
         matrix: Seconds for which each tile is multiplied.
-        slots: For tiles of inputs.
+        slots: Number of slots for tiles of inputs.
     """
     gap = loads.length + step.length + step.latency - (slots - 1.0) * matrix
     return max(min(step.many, loads.many) - 1.0, 0.0) * max(gap, 0.0)
@@ -429,9 +433,9 @@ def _weight_roles(
     """Return the roles that fetch a layer's weights and pass them to the cores.
 
     Args:
-        stage: Of the layer.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        stage: Stage of the layer.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         parts: Tiles of the weights.
         count: Tiles that are loaded, repetitions included.
     """
@@ -456,14 +460,14 @@ class _Roles(NamedTuple):
     Attributes:
         matrix: Seconds of the product of one tile.
         vector: Seconds of the vector work of one result.
-        fetch_weights: From DDR.
-        pass_weights: From GB.
-        fetch_input: From DDR, of what was there before the kernel.
-        pass_input: Likewise, from GB.
-        fetch_late: From DDR, of what the kernel itself made.
-        pass_late: Likewise, from GB and from other cores.
-        store: To GB.
-        save: To DDR.
+        fetch_weights: Fetches of weights from DDR.
+        pass_weights: Passes of weights from GB to the cores.
+        fetch_input: Fetches from DDR of inputs that were there before the kernel.
+        pass_input: Passes of the same from GB to the cores.
+        fetch_late: Fetches from DDR of inputs that the kernel itself made.
+        pass_late: Passes of the same from GB, and of what comes from other cores.
+        store: Stores of results to GB.
+        save: Saves of results to DDR.
     """
 
     matrix: float
@@ -483,15 +487,16 @@ def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) ->
     """Return the instructions of a layer with a tiling.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
     results = float(cut.products * cut.columns * cut.rows)
     row_tiles = float(cut.products * cut.rows * cut.depths)
     parts = float(cut.products * cut.columns * cut.depths)
+    # Without GB a fetch brings bytes straight over the link of each core.
     at_gb, link = (1.0, 0.0) if room.gb > 0 else (0.0, 1.0 / room.cores)
     fetch, passes = _weight_roles(stage, room, rates, parts, parts * _rounds(stage, cut))
     anew = row_tiles * (1.0 if cut.kept == _LB else cut.columns)
@@ -534,10 +539,10 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     """Return the seconds that a layer costs with a tiling.
 
     Args:
-        stage: Of the layer.
+        stage: Stage of the layer.
         stream: Bytes that it moves from and to GB and DDR.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
         cut: The tiling.
     """
     r = _roles(stage, stream, room, rates, cut)
@@ -546,6 +551,7 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     bus += 0.0 if room.early else _busy(r.fetch_weights)
     link = _busy(r.pass_weights) + _busy(r.pass_input) + _busy(r.pass_late) + _busy(r.store)
     matrix, vector = results * depths * r.matrix, results * r.vector
+    # A pipeline of two stages: the longer one, and the other once, to drain or to fill.
     seconds = max(matrix + r.vector, depths * r.matrix + vector, bus, link)
     rounds = _rounds(stage, cut)
     seconds = max(seconds, _waiting(r, room, results, depths, cut.rows / rounds))
@@ -553,6 +559,7 @@ def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) 
     seconds += _once(r.fetch_input) + _once(r.pass_input) + _once(r.fetch_late)
     seconds += _once(r.pass_late) + _once(r.store) + _once(r.save)
     first = _once(r.pass_weights) + (0.0 if room.early else _once(r.fetch_weights))
+    # Fetched beside the layer before where fetches go over layer boundaries.
     seconds += 0.0 if room.across else first
     if room.early:  # what the bus brings once more is no other kernel's
         seconds += _busy(r.fetch_weights) * (1.0 - 1.0 / rounds)
@@ -564,8 +571,8 @@ def _waiting(r: _Roles, room: Room, results: float, depths: float, rows: float) 
     """Return the least seconds of a layer because it has so few slots.
 
     Args:
-        r: Its instructions.
-        room: Of its kernel.
+        r: Instructions of the layer.
+        room: Room of the layer's kernel.
         results: Tiles of its result.
         depths: Tiles of a reduction.
         rows: Tiles that a tile of weights is multiplied with.
@@ -610,10 +617,10 @@ def _uncovered(stage: Floats, room: Room, rates: Floats, r: _Roles) -> float:
     tiles cover them.
 
     Args:
-        stage: Of the layer.
-        room: Of its kernel.
-        rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`.
-        r: Its instructions.
+        stage: Stage of the layer.
+        room: Room of the layer's kernel.
+        rates: Rates of :func:`autoturbo.schedule.codegen.durations.rates_of`.
+        r: Instructions of the layer.
     """
     parts = max(np.ceil(stage[Stage.CORE_WEIGHTS] * room.slots / max(room.weights, 1)), 1.0)
     fetch, passes = _weight_roles(stage, room, rates, parts, 1.0)

@@ -131,9 +131,9 @@ class TilingRules(NamedTuple, Generic[N]):
         has_gb: DDR traffic passes a global buffer.
         broadcast: One read of GB feeds all cores.
         native_rows: Rows of the matrix engine.
-        native_columns: Its columns.
-        least_depth: Of a depth tile, if columns may be split instead: adding sums takes LB at most
-            :data:`SUMS_SHARE` of what the product takes the array.
+        native_columns: Columns of the matrix engine.
+        least_depth: Least depth of a tile, if columns may be split instead: adding sums takes LB at
+            most :data:`SUMS_SHARE` of what the product takes the array.
         gb_staging: Bytes of GB for streams and weights on their way.
         ddr_cost: How many times slower a byte of DDR is than one of GB.
         link_cost: How many times slower a byte between cores is than one of GB, or of DDR where
@@ -206,6 +206,7 @@ class TilingRules(NamedTuple, Generic[N]):
             native_columns=target.matrix.columns,
             least_depth=_least_depth(context),
             gb_staging=zones.gb_staging,
+            # Whole numbers: the rules of many kernels are one array of integers.
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
             link_cost=max(round(shared / target.transfer.bandwidth), 1),
             serial=serial,
@@ -237,6 +238,7 @@ def _best_cut(extent: float, native: int, least: int) -> int:
 
     It is never more than leaves whole native tiles.
     """
+    # Up to twice the least: a little finer may fit whole native tiles, much finer only costs.
     most = max(min(2 * least, int(extent // native)), 1)
 
     def cost(tiles: int) -> int:
@@ -253,18 +255,18 @@ class _Product(NamedTuple):
     """Size of a matrix layer on one core, and the costs that its tiling depends on.
 
     Attributes:
-        products: Of ``m`` x ``n`` x ``depth``.
+        products: Number of products of ``m`` x ``n`` x ``depth``.
         parts: Weight tiles, at least.
         tiles: Tiles of rows, at least, where the reduction is not split.
-        results: Likewise, for results alone.
+        results: Tiles of rows that the results alone need, at least.
         read: Bytes of inputs that are not in LB.
-        slots: For tiles of them, where there is more than one that stays.
+        slots: Number of slots for tiles of inputs, where more than one stays.
         sums: Bytes of partial sums.
         weights: Cost of loading its weights once more.
         inputs: Cost of reading its inputs once more, where they do not stay on the chip.
-        near: Likewise, where they stay in GB.
+        near: Cost of reading its inputs once more, where they stay in GB.
         gb: Bytes of inputs that would stay in GB.
-        least_depth: Of a depth tile, where columns may be split instead.
+        least_depth: Least depth of a tile, where columns may be split instead.
     """
 
     products: float
@@ -300,6 +302,8 @@ def _product_tiles(
     each. The cheaper order is taken. Partial sums of several row tiles stay in LB or there are
     none.
     """
+    # Operands may be swapped (``matrix_cycles``): a product with no more rows than the array has
+    # columns may have its columns along the rows of the array.
     wide = rows if own.m <= columns else columns
     products = min(max(own.parts, own.tiles), int(max(own.products, 1.0)))
     parts = -(-own.parts // products)
@@ -313,6 +317,7 @@ def _product_tiles(
         room = kept - held / alone
         if room < 0:
             return []
+        # A single tile of inputs needs no second slot: nothing is fetched into it meanwhile.
         read = own.read * (own.slots if alone > 1 else 1)
         where = IN_LB if read <= room * alone else int(own.gb <= gb_kept)
         reread_cost = 0.0 if where == IN_LB else own.near if where else own.inputs
@@ -334,6 +339,7 @@ def _product_tiles(
         ):
             high = own.m / max(fit, 1)
             outside = min(math.ceil(own.m / max(high - high % rows, min(high, rows), 1.0)), highest)
+            # The narrower columns first: of equal costs the first tiling is taken.
             for cut in sorted({across, max(across, min(-(-tiles // outside), widest))})[::-1]:
                 tilings += order(outside, outside, cut, depths)
         return tilings
@@ -346,7 +352,9 @@ def _product_tiles(
         if -(-parts // across) <= deepest:
             tilings += orders(across, -(-parts // across))
         across = _best_cut(own.n, wide, across // 2) if across > 1 else 0
+    # The finest tiles there are, where none keeps its sums in the room: no kernel is refused here.
     tilings = tilings or order(highest, highest, int(max(own.n, 1.0)), deepest)
+    # Of equal costs the first: row tiles inside column tiles, which load the weights once.
     return min(tilings, key=operator.itemgetter(0))[1]
 
 
@@ -362,7 +370,7 @@ def tile_counts(
     Args:
         stages: Stages of the layers, by column.
         streams: Bytes that the layers move from and to GB and DDR.
-        rules: Of all layers, or a value per layer.
+        rules: Rules of all layers, or a value per layer.
         resident: Where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
             2 in LB.
         rates: Of :func:`autoturbo.schedule.codegen.durations.rates_of`, by which tiles are chosen
@@ -387,11 +395,11 @@ _SERIAL = TilingRules._fields.index("serial")
 
 
 def room_of(rules: InstructionRules, resident: int) -> Room:
-    """Return what the cost of a kernel's tiles depends on.
+    """Return the room and the rules that the cost of a kernel's tiles depends on.
 
     Args:
-        rules: Of the kernel.
-        resident: Where its weights are already.
+        rules: Rules of the kernel.
+        resident: Place of its weights.
     """
     return Room(
         slots=rules.ahead + 1, divisor=rules.divisor, weights=rules.weight_room,
@@ -425,6 +433,7 @@ def _usual_counts(
     has_gb = np.asarray(rules.has_gb) > 0
     counts[Tiling.KEPT] = np.where(
         read / counts[Tiling.PRODUCTS] * slots <= rules.staging, IN_LB,
+        # Twice, since GB keeps the inputs of two layers at a time (``_has_room`` of instructions).
         (stream[IN_DDR] * 2 <= rules.gb_staging) & has_gb,
     )  # fmt: skip
     products = np.flatnonzero(~recurrent & (row[Stage.MACS] > 0))
@@ -437,6 +446,7 @@ def _usual_counts(
     columns = (
         row[Stage.COUNT], row[Stage.ROWS], row[Stage.COLUMNS], row[Stage.DEPTH], parts, tiles,
         results, read, slots, 2.0 * row[Stage.WRITTEN], weights,
+        # Inputs are read again from where they are; those that stay in GB take twice their bytes.
         near + stream[IN_DDR] * rules.ddr_cost, near + stream[IN_DDR], stream[IN_DDR] * 2.0,
         rules.least_depth,
     )  # fmt: skip
@@ -468,11 +478,12 @@ def weight_passes(
 
     Args:
         stages: Columns of the layers.
-        tiles: Likewise.
-        rules: Likewise, or for all layers.
+        tiles: Columns of the layers' tile counts.
+        rules: Rules of the layers, or one for all of them.
     """
     core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     own = rules.weight_room + rules.spare  # a core's room for the weights of a recurrence
+    # Only a recurrence reads a tile of weights again once others have had its room.
     often = (stages[Stage.SEQUENCE] > 0) & (core > own)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
     steps = np.where(step_bytes <= own, 1.0, stages[Stage.SEQUENCE])
@@ -494,12 +505,12 @@ class Roles:
     """Amounts that each kind of instruction moves and computes, the same for all tiles of a layer.
 
     Attributes:
-        stages: Of the layers, by column.
+        stages: Stages of the layers, by column.
         streams: Bytes that they move from and to GB and DDR, by column.
-        rules: Of the layers.
+        rules: Rules of the layers.
         tiles: Tile counts of the layers, by column.
         has_gb: Whether there is a global buffer, per layer.
-        slots: For tiles that are fetched or stored, per layer.
+        slots: Slots for tiles that are fetched or stored, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
         emits: Whether tiles of a layer have instructions of a role, ``(roles, layers)``.
     """
@@ -515,11 +526,11 @@ class Roles:
         """Compute the amounts of all roles.
 
         Args:
-            stages: Of templates.
+            stages: Stages of templates.
             streams: Bytes that the layers move from and to GB and DDR.
-            rules: Of each layer.
+            rules: Rules of each layer.
             resident: Per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-            rates: As for :func:`tile_counts`.
+            rates: Rates of the target, as for :func:`tile_counts`.
         """
         self.stages, self.streams, self.rules = stages.T, streams.T, rules
         self.tiles = tile_counts(stages, streams, rules, resident, rates).T
@@ -629,6 +640,7 @@ class Roles:
         stages, matrix = self.stages, self.stages[Stage.MACS] > 0
         moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
         work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
+        # Behind a product the vector engine reads what the array has written, and writes it again.
         after = np.where(work > 0, 2.0 * written, 0.0) + moved
         read = (stages[Stage.READ] + weights) * share
         self._note(Role.APPLY, ~matrix | (work + moved > 0), {
@@ -641,6 +653,7 @@ class Roles:
     def _take_out(self, share: Floats) -> None:
         """Record results that leave LB."""
         cores, ddr = self.rules.cores, self.streams[OUT_DDR] * share
+        # What goes to DDR passes GB too, where there is one.
         size = self.streams[OUT_GB] * share + ddr
         amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
         self._note(Role.STORE, self.has_gb & (size > 0), amounts)

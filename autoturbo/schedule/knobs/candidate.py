@@ -67,7 +67,7 @@ def knob(decision: Knob) -> Any:
 
 
 def _orders(*words: str) -> tuple[str, ...]:
-    """Return the orders of some words but for the given one, each with hyphens between."""
+    """Return the orders of some words, joined by hyphens, without the given one."""
     return tuple("-".join(order) for order in itertools.permutations(words))[1:]
 
 
@@ -417,6 +417,7 @@ class Knobs:
             decision.check(value, Location(field=name))
             if isinstance(decision, Words) and value == decision.word:
                 object.__setattr__(self, name, AUTO)
+            # The id is a hash of JSON, which writes 1 and 1.0 differently.
             elif isinstance(value, float) and value.is_integer():
                 object.__setattr__(self, name, int(value))
         if self.overrides != ():
@@ -468,6 +469,7 @@ class Knobs:
             knob_place, decision = dataclasses.replace(place, field=name), model_knobs().get(name)
             if decision is None:
                 raise KnobsError("unknown knob", knob_place, did_you_mean(name, model_knobs()))
+            # The constructor checks it too, but cannot name the file.
             decision.check(value, knob_place)
         return Knobs(**known, overrides=overrides, units=units, host=host)
 

@@ -69,7 +69,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What the model's knobs have to know of the model and the target.
+    """Facts on the model and the target that the model's knobs depend on.
 
     Attributes:
         share: Samples of the busiest cluster.
@@ -89,7 +89,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class InSubGraph:
-    """What the knobs of a sub-graph have to know of it.
+    """Facts on a sub-graph that its knobs depend on.
 
     Attributes:
         target: The accelerator.
@@ -107,12 +107,12 @@ class InSubGraph:
 
 
 class Need(NamedTuple):
-    """What a value needs of a target.
+    """Property of a target that a value needs.
 
     Attributes:
         field: The target's field that decides, as its file has it.
         met: Whether a target has it.
-        lacking: What a target without it is said to be.
+        lacking: Text on a target without it.
     """
 
     field: str
@@ -135,18 +135,18 @@ class Knob(abc.ABC):
 
     Attributes:
         stage: The first pass that reads it; nothing before depends on it.
-        help: What it decides, in one line.
-        published: What ``"auto"`` is, for people.
+        help: Text on what it decides, in one line.
+        published: Text on what ``"auto"`` is.
         choices: The values that a search tries besides ``"auto"`` on every model and target; empty
             where they depend on them.
-        scope: What it is about.
-        group: Those that it means something together with.
+        scope: Scope of the decision: the model, a sub-graph or a layer.
+        group: Group of knobs that it means something together with.
         upon: The model's knob that its effect depends on; for one of the same name that is the
             value which ``"auto"`` inherits.
         over: The model's knob that says what ``"auto"`` is, where its name is another one.
         unseen: Whether it may change a latency where the kernel's own statistics stay the same: it
             decides what its neighbours find near them, or what the statistics leave out.
-        needs: What some of its values need of a target.
+        needs: Needs of some of its values.
         searched: Whether a search tries it unasked; others are there to be set, or allowed.
         opens: Values that a search tries on the first warm start, because the costs by which that
             was made leave them out.
@@ -178,7 +178,7 @@ class Knob(abc.ABC):
         """Return the values that it takes besides ``"auto"``, for people."""
 
     def missing(self, value: Value, target: Target) -> Need | None:
-        """Return what a value needs and a target has not; None where nothing is missing."""
+        """Return the need of a value that a target does not meet; None where nothing is missing."""
         if value == AUTO or not self.needs:
             return None
         return next((n for v, n in self.needs if v == value and not n.met(target)), None)
@@ -302,6 +302,7 @@ class Numbers(Knob):
         if value == AUTO:
             return
         kinds, kind = ((int,), "a whole number") if self.whole else ((int, float), "a number")
+        # To Python ``True`` is an integer too.
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
         high = math.inf if self.high is None else self.high
@@ -348,6 +349,7 @@ class Samples(Numbers):
 
     def offered(self, here: Here) -> tuple[Value, ...]:
         """Return the divisors of the share, the largest first; none where it cannot be cut."""
+        # Every pass takes equally many samples; the whole share is what "auto" is.
         share = 1 if here.whole else here.share
         return tuple(b for b in range(share - 1, 0, -1) if share % b == 0)
 
@@ -489,7 +491,7 @@ class Boundary(Words):
 
 
 class WeightWords(Words):
-    """What happens to weights, in words."""
+    """A knob of words on weights."""
 
     __slots__ = ()
 
@@ -518,7 +520,7 @@ class FetchAhead(WeightShare):
     __slots__ = ()
 
     def missing(self, value: Value, target: Target) -> Need | None:
-        """Return what the target has to say that it can; None for 0, or where it says so."""
+        """Return the need of fetching ahead; None for 0, or where the target meets it."""
         needs = value not in (AUTO, 0)
         return LOADS_OVER_KERNELS if needs and not LOADS_OVER_KERNELS.met(target) else None
 

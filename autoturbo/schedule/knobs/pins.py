@@ -47,7 +47,7 @@ class Pins:
         """Return a hash of what is pinned; empty where nothing is.
 
         Args:
-            file_places: Of the model's operators; they count where layers go as in the file.
+            file_places: Places of the model's operators; they count where layers go as in the file.
         """
         if not self:
             return ""
@@ -91,6 +91,7 @@ class Pins:
             if name not in chosen and decision.canonical(getattr(knobs, name), here) not in kept:
                 chosen[name] = decision.canonical(values[0], here)
         known = {own.layer: self._following(own) for own in knobs.overrides}
+        # What is fixed for one layer holds over what is fixed for all.
         known |= {
             layer: _fixed_over(own, self.names(layer), known.get(layer))
             for layer, own in self.own.items()
@@ -111,7 +112,7 @@ class Pins:
 
         Args:
             name: The sub-graph's knob.
-            values: Those that make sense there.
+            values: Values that make sense there.
         """
         decision = subgraph_knobs()[name]
         model = decision.over or (name if name in model_knobs() else "")
@@ -134,7 +135,7 @@ class Pins:
         return tuple(value for value in kept if value != AUTO)
 
     def words(self) -> list[str]:
-        """Return what is pinned, as the command line has it."""
+        """Return the pinned values in the spelling of the command line."""
         fixed = [f"{name}={value}" for name, value in self.fixed.items()]
         allowed = [f"{n}={','.join(map(str, values))}" for n, values in self.allowed.items()]
         return [*fixed, *(f"{text} allowed" for text in allowed)]
@@ -154,6 +155,7 @@ def _fixed_over(
 
 def parts_of_name(name: str) -> tuple[str, str]:
     """Return the layer and the knob of ``LAYER.KNOB``; no layer for a knob of the model."""
+    # Names of layers may have dots in them, those of knobs have none.
     layer, _, knob = name.rpartition(".")
     return ("", name) if name in model_knobs() else (layer, knob)
 

@@ -28,6 +28,7 @@ def respelled(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return knobs with earlier names and values in today's spelling."""
     spelled = {}
     for old, value in values.items():
+        # With both names given, the earlier one stays, and is refused as unknown.
         name = old if current_name(old) in values else current_name(old)
         letters = _OLD_VALUES.get(name, {})
         if isinstance(value, str) and len(value) == len(letters) and set(value) == set(letters):

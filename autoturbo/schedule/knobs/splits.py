@@ -29,7 +29,7 @@ class Split(NamedTuple):
 
 
 class Upon(NamedTuple):
-    """What a split depends on: which number of samples at once, by position, and the policy."""
+    """Number of samples at once, by position, and the policy, on which a split depends."""
 
     samples: int
     policy: Value
@@ -37,7 +37,7 @@ class Upon(NamedTuple):
 
 @dataclass(frozen=True)
 class Splitting:
-    """What can be split of alike sub-graphs.
+    """Dimensions and parts into which alike sub-graphs can be split.
 
     Attributes:
         extents: By dimension that can be split, its extent at each number of samples at once; 1
@@ -54,8 +54,10 @@ class Splitting:
         """Return a split with ``"auto"`` in place of what is impossible or means nothing."""
         dim = split.dim if self._is_dim(upon, split.dim) else AUTO
         factor = split.factor if self._fits(upon, dim, split.factor) else AUTO
+        # With one part there is no dimension to choose, nor anything inside it.
         if (self.base.factor if factor == AUTO else factor) == 1:
             return Split(factor=factor)
+        # The factor may be the start's by now, and the dimension has to suit that as well.
         dim = dim if self._fits(upon, dim, factor) else AUTO
         inner = self._fits_inside(upon, split.inner_dim, split.inner_factor)
         if inner and self._depth(dim) != split.inner_dim:

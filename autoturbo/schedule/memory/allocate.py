@@ -1,6 +1,6 @@
 """Buffers in time and space: GraphTurbo, OSDI '23, section 4.3.
 
-Time counts steps: a step per layer of every kernel in order, and one for the movements before a
+Time counts steps: a step per layer of every kernel in order, and one for the copies before a
 kernel. A buffer is live from the step that makes it to the last that reads it, and its space is
 reused right after. When the live set passes a capacity, the longest-lived tensor (in steps) is
 moved out first, from LB to GB, then to DDR. The paper leaves placement open; all lifetimes are
@@ -49,7 +49,7 @@ class Buffers:
     Attributes:
         birth: Step that makes it.
         death: Last step that reads it.
-        core_bytes: In the local buffer of the busiest core.
+        core_bytes: Bytes in the local buffer of the busiest core.
         cluster_bytes: All of it.
         scope: Where it is declared on entry of :func:`allocate`; where it is kept in its result.
         address: Offset in LB of every core or in GB; -1 in DDR. On entry, what is fixed already.
@@ -69,7 +69,7 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
     Buffers with an address on entry stay there.
 
     Args:
-        buffers: With the scopes that binding declared.
+        buffers: Buffers with the scopes that binding declared.
         zones: Capacities.
         victims: Per buffer, which one leaves first when it is made: keys of :data:`VICTIMS`.
 
@@ -101,13 +101,15 @@ def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room
         born: The level's buffers in order of birth.
         lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
         fixed: Whether a buffer stays in any case, for all buffers.
-        victims: Which one leaves first when a buffer is made: keys of :data:`VICTIMS`.
+        victims: Per buffer, the rule by which one leaves when it is made: keys of :data:`VICTIMS`.
         room: Capacity of the level in bytes.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
     for buffer in born.tolist():
+        # In its last step a buffer is still read: its space is free from the next one on.
         while ends and ends[0][0] < birth[buffer]:
+            # Some of those that end here have left before.
             live -= alive.pop(heapq.heappop(ends)[1], 0)
         alive[buffer], live, rule = size[buffer], live + size[buffer], VICTIMS[victims[buffer]]
         heapq.heappush(ends, (death[buffer], buffer))
@@ -136,7 +138,7 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
         order: The buffers, in turn.
         lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
         room: Capacity in bytes.
-        address: Of all buffers, -1 for none; those found are written into it.
+        address: Addresses of all buffers, -1 for none; those found are written into it.
     """
     birth, death, size = lives
     placed, count = np.empty_like(order), 0  # by address
@@ -148,6 +150,7 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
                 break
             if death[other] >= birth[buffer] and birth[other] <= death[buffer]:
                 at = max(at, address[other] + size[other])
+        # Without a place it is passed over: a smaller one may still fit.
         if not fixed and at + size[buffer] > room:
             continue
         address[buffer] = at

@@ -19,12 +19,12 @@ from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.stitch.templates import Template
 
 STAY, COPIED, REDISTRIBUTED = range(3)
-"""Codes of movements."""
+"""Codes of how a piece comes: it stays where it is, from another scope, or from other cores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movements:
-    """Movement of every link of an instance graph: none, a copy or a redistribution.
+    """Ways in which the pieces of links come: they stay, are copied, or come from other cores.
 
     Attributes:
         kind: Per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
@@ -41,7 +41,7 @@ class Movements:
 def move(
     graph: InstanceGraph, order: Ints, placement: Placement, templates: Sequence[Template]
 ) -> Movements:
-    """Return the movement of every piece that the kernels of an order read from each other.
+    """Return how every piece comes that the kernels of an order read from each other.
 
     Equal factors do not mean that a piece stays: four samples over four cores and the first two of
     them over four lie differently.
@@ -49,8 +49,8 @@ def move(
     Args:
         graph: Instances and the pieces that they read from each other.
         order: The instances that one cluster runs; outputs of others are read where they lie.
-        placement: Of all instances.
-        templates: Per instance.
+        placement: Placement of all instances.
+        templates: Templates of the kernels, per instance.
     """
     links, arrays, regions = graph.links, graph.context.arrays, graph.book.regions.rows
     reader, maker = links.reader, links.maker
@@ -73,6 +73,7 @@ def move(
     cores, renamed = graph.context.target.cores, None
     if placement.core_ids:
         named = [placement.cores_of(index, cores) for index in range(graph.count)]
+        # The inverse: which core of a program each core of the cluster runs.
         programs = np.argsort(named, axis=1)[maker[near]]
         renamed = np.take_along_axis(programs, np.asarray(named)[reader[near]], axis=1)
     elements = np.zeros(len(reader), np.int64)
@@ -129,9 +130,9 @@ def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
 
     Args:
         low: First elements of the boxes, ``(n, rank)``.
-        high: One past the last, likewise.
-        other_low: Of the boxes that they are intersected with.
-        other_high: Likewise.
+        high: One past the last elements of these boxes.
+        other_low: First elements of the boxes that they are intersected with.
+        other_high: One past the last elements of those.
     """
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)

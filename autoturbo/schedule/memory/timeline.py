@@ -3,7 +3,7 @@
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
 buffer that is not in LB moves its bytes from or to GB or DDR. Time counts steps: one for the
-movements before a kernel, then one per layer. A timeline is flat arrays.
+copies before a kernel, then one per layer. A timeline is flat arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autoturbo.schedule.work import Flags
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles", "shared")
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES, SHARED = range(6)
-"""What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
+"""What buffers hold, by name and code: what a kernel makes; what a copy brings in, or was to
 bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
 sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs; the copy in
 DDR that other clusters read of a tensor that is kept on the chip."""
@@ -60,12 +60,12 @@ class Timeline:
     Attributes:
         graph: The instances.
         order: Instances in order of execution.
-        templates: Per instance, of its kernel.
-        movements: Movements of the pieces that kernels read.
+        templates: Per instance, the template of its kernel.
+        movements: Copies of the pieces that kernels read.
         rows: First row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: Array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
-        copied: Per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
-        crossing: Per kernel, bytes that movements bring to the busiest core from other cores.
+        copied: Per kernel, bytes that copies bring from LB of other cores (0), GB and DDR.
+        crossing: Per kernel, bytes that copies bring to the busiest core from other cores.
         resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         ahead: Per kernel, the most steps before a layer at which its weights may be fetched; 0 for
             one that fetches for itself.
@@ -101,7 +101,7 @@ class Timeline:
         streams stay in LB beside what lives while they run.
 
         Args:
-            kernel: Its place in the order.
+            kernel: Place of the kernel in the order.
             solid: The layers whose streams stay, as :func:`.sequence.solid_layers`.
 
         Returns:
@@ -123,7 +123,7 @@ class Timeline:
 
     @property
     def first_steps(self) -> Ints:
-        """Return the step of the movements before each kernel; that of its first layer is next."""
+        """Return the step of the copies before each kernel; that of its first layer is next."""
         begins: Ints = self.rows[:-1] + np.arange(len(self.order))
         return begins
 
@@ -158,8 +158,8 @@ class BufferRules:
     """The knobs that the buffers of one sub-graph depend on.
 
     Attributes:
-        victim: Which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
-        residence: Where its weights stay between its instances, a key of :data:`RESIDENCES`.
+        victim: Rule by which tensors leave LB when there is no room, a key of ``VICTIMS``.
+        residence: Place of its weights between its instances, a key of :data:`RESIDENCES`.
         tiles: Bytes of every core's LB that its kernels take for weight tiles.
         ahead: Steps before a layer at which its weights may be fetched at most.
         turns: Tiles of layers take turns, so that outputs are there while the layer before runs.
@@ -186,7 +186,7 @@ def build_timeline(
             make is read from DDR.
         placement: Bindings and declared scopes. What instances that are not in the order read has
             a copy in DDR.
-        rules: Per sub-graph.
+        rules: Rules of the buffers per sub-graph.
     """
     zones = Zones.of(graph.context.target)
     templates, steps = templates_of(graph, placement), np.asarray(order, np.int64)
@@ -223,11 +223,11 @@ def _rooms(
     """Compute the bytes of LB in which each layer's streams may stay.
 
     Args:
-        kernels: In order.
-        streams: Of their layers.
-        free: Bytes of LB in each step.
+        kernels: Templates of the kernels, in order.
+        streams: Streams of the kernels' layers.
+        free: Free bytes of LB in each step.
         rows: First layer of each kernel, and one entry more.
-        zones: Of the buffers.
+        zones: Zones of the buffers.
 
     Returns:
         Bytes per layer of all kernels, 0 where a layer has no product or its kernel a recurrence,
@@ -253,7 +253,7 @@ def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
 
     Args:
         buffers: Placed; tensors lie from the bottom of LB up, kept weights at its top.
-        kind: Per buffer.
+        kind: Kind of each buffer.
         steps: Number of steps.
         zones: Capacities.
     """
@@ -293,7 +293,7 @@ def handed_over(timeline: Timeline) -> Ints:
 
 
 class _Reads(NamedTuple):
-    """What other clusters read of a cluster's tensors, by instance and tensor.
+    """Tensors of a cluster that other clusters read, by instance and tensor.
 
     ``alone`` is what no instance of its own reads.
     """
@@ -303,7 +303,7 @@ class _Reads(NamedTuple):
 
 
 def _reads(graph: InstanceGraph, order: Ints) -> _Reads:
-    """Return what instances out of an order read of those in it."""
+    """Return the tensors that instances out of an order read of those in it."""
     if len(order) == graph.count:
         return _Reads(set(), set())
     links, ours, subgraph = graph.links, np.zeros(graph.count, np.bool_), graph.subgraph.tolist()
@@ -329,9 +329,9 @@ def build_timelines(
 
     Args:
         graph: Instances and the links between them.
-        order: Of execution, over all clusters.
+        order: Order of execution, over all clusters.
         placement: Bindings and declared scopes.
-        rules: Per sub-graph.
+        rules: Rules of the buffers per sub-graph.
         cluster: Per instance; empty if all clusters work alike.
     """
     if not len(cluster):
@@ -352,9 +352,9 @@ def _kept(
 
     Args:
         graph: Instances and the links between them.
-        order: Of execution.
-        templates: Of the kernels, in that order.
-        rules: Per sub-graph.
+        order: Order of execution.
+        templates: Templates of the kernels, in that order.
+        rules: Rules of the buffers per sub-graph.
         zones: Capacities.
     """
     kernels = defaultdict[int, list[Template]](list)
@@ -362,6 +362,7 @@ def _kept(
         kernels[subgraph].append(templates[index])
     zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
     tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
+    # Those with most instances first: each one more reads kept weights without a fetch.
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
         weights, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
@@ -406,7 +407,7 @@ class _Buffer:
 
 
 class _Link(NamedTuple):
-    """One link of an instance, and its movement; see ``Links`` and ``Movements``."""
+    """One link of an instance, and its copy; see ``Links`` and ``Movements``."""
 
     slot: int
     maker: int
@@ -492,12 +493,14 @@ class _Walk:
                     leaves = not consumers[tensor] or (index, tensor) in self._reads.alone
                     declared = Scope.DDR if leaves else scope
                 shares = (index, tensor) in self._reads.elsewhere
+                # Written over is an input only by what stays in LB, fits, and is read here alone.
                 if free is None or declared or shares or free.core < core:
                     written = self._add(TENSOR, tensor, index, core, size, declared)
                     written.victim = rules.victim
                 else:
                     written, free = free, None
                 self._use(OUT_GB, written, size)
+                # An output of the model that layers read too leaves the chip besides.
                 if consumers[tensor] and tensor in outputs:
                     self._use(OUT_GB, self.ddr, size)
                 if shares and declared != Scope.DDR:
@@ -518,7 +521,7 @@ class _Walk:
             tensor: The number of the tensor, -1 for none.
             owner: The number of the instance that has it.
             core: Bytes in the LB of the busiest core.
-            cluster: Bytes of all of it.
+            cluster: Bytes of the whole buffer.
             scope: The scope that it is declared in.
         """
         now = self.clock
@@ -529,10 +532,10 @@ class _Walk:
         """Record that the last layer so far uses a buffer, which lives until then.
 
         Args:
-            column: Of the streams, where the bytes count if the buffer is in GB.
+            column: Column of the streams in which the bytes count if the buffer is in GB.
             buffer: The buffer.
-            size: Bytes.
-            instead: What is read if the buffer found no room.
+            size: Bytes that are moved.
+            instead: Buffer that is read if this one found no room.
         """
         buffer.death = self.clock
         self.uses.append((len(self.rows) - 1, column, buffer, size, instead))

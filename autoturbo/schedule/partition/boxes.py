@@ -68,7 +68,7 @@ def regions_at(
     Args:
         context: The model on the target.
         ops: Operators of a sub-graph, in order.
-        boxes: Of the domain of the last one, along the same axes.
+        boxes: Boxes of the domain of the last one, along the same axes.
         places: Positions of loops, of dimensions and of tensors in the context's arrays.
 
     Returns:
@@ -91,7 +91,7 @@ def _find(
     Args:
         context: The model on the target.
         ops: Operators of the sub-graph, in order.
-        boxes: Of its last operator's domain, all along the same axes.
+        boxes: Boxes of its last operator's domain, all along the same axes.
         regions: Output: those of the last box.
         places: Positions of loops, of dimensions and of tensors in the context's arrays.
 

@@ -70,6 +70,7 @@ def group_for(context: SchedulingContext, rules: GroupRules, split: str) -> tupl
     run side by side, only layers in a row are merged.
     """
     if split == BRANCHES:
+        # Diamonds and branches in one sub-graph could not run side by side.
         return group(context, dataclasses.replace(rules, merge_order="straight"))
     while True:
         subgraphs = group(context, rules)
@@ -80,6 +81,7 @@ def group_for(context: SchedulingContext, rules: GroupRules, split: str) -> tupl
         ends = {context.layers[own[at]].name for own, at in after if at >= 0}
         if ends <= rules.cuts:
             return subgraphs
+        # Cuts only grow, so this ends.
         rules = dataclasses.replace(rules, cuts=rules.cuts | ends)
 
 
@@ -126,7 +128,9 @@ def _roofline_seconds(context: SchedulingContext, layers: tuple[int, ...], split
     target, part = context.target, middle_part_work(context, layers, split)
     work = max(target.peak_seconds(context.dtype, part.macs, part.vector_ops, part.special_ops))
     moved = part.weight_bytes + part.input_bytes + part.output_bytes
+    # A barrier ends the kernel; another one is before readers on other clusters.
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
+    # Peak rates are the whole chip's, and this is one cluster.
     seconds = max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster)
     return seconds + fixed + target.overheads.ramp(seconds)
 
@@ -140,8 +144,8 @@ def _middle(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph, in topological order.
-        split: What clusters divide, one of ``SPLITS``.
+        layers: Layers of the sub-graph, in topological order.
+        split: Way in which clusters divide the work, one of ``SPLITS``.
         narrow: Positions of layers that all later ones depend on alone; preferred.
     """
     ends = list(range(len(layers) - 1))
@@ -152,6 +156,7 @@ def _middle(
     if not ends:
         return -1
     done = np.cumsum(layer_seconds(context)[list(layers)])
+    # After a narrow place the halves hand over one tensor.
     chosen = np.asarray([position for position in ends if position in narrow] or ends, np.int64)
     return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 

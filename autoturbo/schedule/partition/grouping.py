@@ -52,7 +52,7 @@ class SubGraph:
         index: Position in topological order.
         layers: Indices into :attr:`SchedulingContext.layers`, in topological order; the last
             makes the output.
-        split: How it is split into instances.
+        split: Split into instances.
     """
 
     index: int
@@ -112,8 +112,8 @@ class Need(NamedTuple):
 
     Attributes:
         peak: At once, at most.
-        given: Of tensors that no layer makes.
-        unread: Of tensors that nobody reads, which stay to the end.
+        given: Bytes of tensors that no layer makes.
+        unread: Bytes of tensors that nobody reads, which stay to the end.
     """
 
     peak: int
@@ -131,12 +131,12 @@ class Node:
     """A sub-graph while it grows.
 
     Attributes:
-        bits: Its layers, a bit for each.
+        bits: The node's layers, a bit for each.
         producers: The nodes that it reads from.
         consumers: The nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: Whole; None where there is no bound.
         ceiling: The smallest factor that a producer inside had before its output was up-sampled.
-        split: How it is split; None until it is computed.
+        split: Split into instances; None until it is computed.
     """
 
     bits: int
@@ -167,7 +167,7 @@ class Groupings(NamedTuple):
 
     Attributes:
         alone: A sub-graph of each layer.
-        opaque: The layers with an opaque operator, a bit for each.
+        opaque: The layers with an operator that runs whole, not analysed; a bit for each.
         enlarging: The layers that up-sample.
         known: Sub-graphs by rules.
         runs: The questions that each of the latest runs asked of its rules, and its sub-graphs.
@@ -230,9 +230,11 @@ class Merging:
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
+        # A sum and not any(): a round goes through all patterns.
         while sum(map(self.merge, self._rules.merge_order.split("-"))):
             pass
         full = self._rules.memory_bytes(self._problem)
+        # Nodes whose bound fits were not split: that all fit is asked once, of the largest.
         self.asked.side("lb_occupancy_limit", self._fitting / full)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
@@ -243,6 +245,7 @@ class Merging:
         """Merge by the straight, diamond or branch pattern; return the number of merges."""
         patterns = {"straight": self._straight, "diamond": self._diamond, "branch": self._branch}
         pattern = patterns[pattern_name]
+        # A node may be gone by the time that it is looked at: its union has the last one's number.
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:
@@ -279,6 +282,7 @@ class Merging:
             if path:
                 paths.setdefault(entry, []).extend(path)
         for nodes in paths.values():
+            # Two paths at least reach the end; one alone is a chain, which straight merges join.
             if sum(end in self.nodes[node].consumers for node in nodes) > 1:
                 merged = [*nodes, end]
                 return self._try(merged, max(self._factor(self.nodes[node]) for node in merged))
@@ -335,6 +339,7 @@ class Merging:
         bits = functools.reduce(or_, (node.bits for node in merged))
         if bits in self._refused:
             return False
+        # Between two whole numbers, so that the limit is clearly on one side.
         self.asked.side("max_layers", bits.bit_count() - 0.5)
         if bits.bit_count() <= self._rules.max_layers and not bits & self._model.opaque:
             ceiling = self._ceiling(nodes, bits)
@@ -354,6 +359,7 @@ class Merging:
         producer, consumer = nodes[0], nodes[-1]
         if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
             return None
+        # Layers run by number: bounds add up only if all of the producer's come first.
         if producer.bits.bit_length() > consumer.first or len(consumer.producers) > 1:
             return None
         need = producer.need.then(consumer.need)
@@ -362,6 +368,7 @@ class Merging:
     def _may_have(self, factor: float, before: float) -> bool:
         """Return whether the rule allows merged nodes a factor, given the one before."""
         if math.isinf(factor) or math.isinf(before):
+            # Infinity is not above infinity, but a merge that no split makes fit is refused.
             return not math.isinf(factor)
         self.asked.side("merged_factor_ratio", factor / before)
         return factor <= self._rules.merged_factor_ratio * before

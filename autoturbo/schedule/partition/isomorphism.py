@@ -29,10 +29,10 @@ class _Kinds:
     """Numbers that parts of a model share with those that differ in names only.
 
     Attributes:
-        operators: Per operator.
-        tensors: Per tensor.
+        operators: A number per operator.
+        tensors: A number per tensor.
         alone: Per layer, whatever makes its inputs; empty while these are computed.
-        first: By signature, the layers that had it first.
+        first: By signature, the layers of the first sub-graph that had it.
     """
 
     operators: list[int]
@@ -74,6 +74,7 @@ def _signature(context: SchedulingContext, layers: Sequence[int], kinds: _Kinds)
 
     def origin(tensor: int) -> list[int]:
         maker = context.producer[tensor]
+        # Signatures of single layers come first, and know nothing of what makes their inputs yet.
         if maker < 0 or not kinds.alone:
             return [_GIVEN]
         if maker in inside:

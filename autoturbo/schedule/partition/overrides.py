@@ -68,11 +68,11 @@ def settled(
     """Return a sub-graph with its final split.
 
     Args:
-        context: Where it comes from.
-        subgraph: As it was grouped.
+        context: The context that the sub-graph comes from.
+        subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         override: Its own knobs; its factors count the parts of a cluster.
-        kind: How clusters divide the work; each has parts of its own if it is one of
+        kind: Way in which clusters divide the work; each has parts of its own if it is one of
             :data:`autoturbo.schedule.partition.clusters.PARTS`.
         room: Bytes of local buffers that a part may take.
 
@@ -110,11 +110,11 @@ def possible_split(
     """Return the knobs of a sub-graph with the possible split nearest to the requested one.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         own: The sub-graph's knobs, which may ask for an impossible split.
-        kind: How clusters divide the work.
+        kind: The way in which clusters divide the work.
         room: Bytes of local buffers that a part may take.
     """
     axes = dict(split_axes(context, subgraph.layers))
@@ -128,6 +128,7 @@ def possible_split(
     once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
+    # As asked, else in fewer parts, else without the inner split: the least change first.
     for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
@@ -156,6 +157,7 @@ def _scaled(context: SchedulingContext, subgraph: SubGraph, scale: int) -> SubGr
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts
+    # Parts of unequal size would be another split, not this one at a larger scale.
     if extent_of(context, subgraph.layers, axis) % (parts * scale):
         return subgraph
     return _recut(context, subgraph, *outer, (axis, parts * scale))
@@ -171,7 +173,7 @@ def _overridden(
     so that another layer makes the sub-graph's output.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         grouped: The sub-graph as it was grouped.
         scale: Instances over the smallest number that fits.
         layer: The layer that the knobs name.
@@ -210,7 +212,7 @@ def _axis_for(context: SchedulingContext, subgraph: SubGraph, depth: int, parts:
     """Return the axis of a dimension of the output, -1 for none.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph.
         depth: The dimension.
         parts: Into how many parts it is to be split.
@@ -243,7 +245,7 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
     fit: the fewest parts that do, none larger than a part was before.
 
     Args:
-        context: Where the sub-graph comes from.
+        context: The context that the sub-graph comes from.
         subgraph: The sub-graph as it was split before.
         axis: The axis that clusters divide.
         room: Bytes of local buffers that a part may take.
@@ -262,6 +264,7 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
         candidate = _needing(context, subgraph, *cuts)
         if candidate.split.footprint <= room:
             return candidate
+    # It spills in any case: as it was split before, or in the fewest parts.
     return _needing(context, subgraph, *tried[-1 if before else 0])
 
 

@@ -19,17 +19,17 @@ class PartWork(NamedTuple):
     """Computation and traffic of one part of a sub-graph.
 
     Attributes:
-        layers: How many it has.
-        operators: How many these have.
+        layers: Number of layers of the part.
+        operators: Number of operators of these layers.
         macs: Multiply-accumulates on the matrix engine.
         vector_ops: Plain operations on the vector engine.
-        special_ops: Its slow operations.
+        special_ops: Slow operations on the vector engine.
         moved_bytes: Rearranged in the local buffers.
         weight_bytes: Read.
         input_bytes: Read from outside the sub-graph.
         output_bytes: Written for others.
         footprint_bytes: Alive at once in the local buffers of a cluster.
-        largest_layer_bytes: Of the largest tensor that an operator makes.
+        largest_layer_bytes: Bytes of the largest tensor that an operator makes.
     """
 
     layers: int
@@ -50,6 +50,7 @@ def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split:
     """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
     if (first := first_alike(context, layers)) != layers:
         return middle_part_work(context, first, split)
+    # In the middle, where a halo has both sides.
     cut = boxes_of(context, layers, split)[split.instances // 2]
     footprint = box_cost(context, layers, cut.axes, cut.bounds).footprint
     part = workspace(context).regions  # that part's still
@@ -61,6 +62,7 @@ def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split:
     )
     operators = [(context.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
     output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    # Moves pick rows of their constants, whose regions are whole.
     weights = (
         t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
     )

@@ -142,7 +142,7 @@ class PartCost(NamedTuple):
     Attributes:
         footprint: Bytes in the local buffers of a cluster, weights excluded.
         work: Arithmetic, in vector-lane operations.
-        operators: How many operators the part does not have whole.
+        operators: Number of operators that the part does not have whole.
     """
 
     footprint: int
@@ -158,14 +158,15 @@ def part_cost(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         axis: One of the last operator's domain, -1 for none.
-        factor: How many parts.
+        factor: Number of parts.
     """
     if axis < 0:
         return box_cost(context, layers, (), ())
     extent = sink(context, layers).axes[axis].extent
     size = -(-extent // factor)
+    # A part in the middle: its halo has both sides.
     start = min((factor // 2) * size, extent - size)
     return box_cost(context, layers, (axis,), ((start, start + size),))
 
@@ -182,7 +183,7 @@ def box_cost(
         context: The model on the target.
         layers: The layers that run together.
         axes: The axes of the last operator's domain that are split.
-        bounds: Of the part along each, first step and one past the last.
+        bounds: Bounds of the part along each, first step and one past the last.
     """
     return PartCost(*_cost(
         context.arrays, context.layer_arrays, np.asarray(layers, np.int64),
@@ -196,9 +197,9 @@ class RuleQueries:
     """Questions asked of rules: rules with the same answers give the same result.
 
     Attributes:
-        rules: That were asked.
-        bounds: By rule, from where to where its answers would have been the same.
-        layers: By rule that is a set of layers, those that it was asked for.
+        rules: The rules that were asked.
+        bounds: By rule, the range in which its answers would have been the same.
+        layers: By rule that is a set of layers, the layers that it was asked for.
     """
 
     rules: SplitRules
@@ -214,6 +215,7 @@ class RuleQueries:
 
         A rule within rounding of the threshold must be equal.
         """
+        # Thresholds are quotients, which rounding may put on either side.
         value, margin = getattr(self.rules, name), 1e-9 * abs(threshold)
         low, high = self.bounds.get(name, (-math.inf, math.inf))
         if value < threshold - margin:
@@ -244,7 +246,7 @@ def best_split(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         rules: Limits, and which split is the best.
         asked: Takes down the questions asked of the rules.
 
@@ -289,7 +291,7 @@ def _smallest_factor(
 
     Args:
         context: The model on the target.
-        layers: Of the sub-graph.
+        layers: Layers of the sub-graph.
         axis: One of the last operator's domain.
         rules: Limits on bytes and on recomputation.
         asked: Takes down the questions asked of them.
@@ -299,6 +301,7 @@ def _smallest_factor(
     """
     extent, whole = sink(context, layers).axes[axis].extent, part_cost(context, layers)
     room = rules.room(context)
+    # 1 is the whole, which has been tried.
     factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
         factor = candidate_factor(factor, extent, rules.factor_policy)
@@ -308,6 +311,7 @@ def _smallest_factor(
         every = float(part.work * factor)
         if whole.work > 0:
             asked.side("recompute_limit", (every - factor) / whole.work)
+        # One operation a part is allowed on top; more parts only repeat more, so this is the end.
         if every > rules.recompute_limit * whole.work + factor:
             break
         if part.footprint <= room:
@@ -367,6 +371,7 @@ def _split_axes(context: SchedulingContext, layer: int, dims: str) -> tuple[tupl
     order = context.loop_order[operator.outputs[0]]
     ways = []
     for depth, dim in enumerate(order):
+        # Activations lie in memory with samples outermost and channels innermost.
         kind = "batch" if depth == 0 else "channel" if depth == len(order) - 1 else "spatial"
         axis = outer_axis(operator, 0, dim)
         wanted = dims in ("all", kind)
@@ -398,7 +403,7 @@ class Workspace(NamedTuple):
     """Scratch arrays over the whole graph, allocated once; they describe the part computed last.
 
     Attributes:
-        regions: Of a part.
+        regions: Regions of a part.
         last: Per tensor that is read, the position of its last reader in a sub-graph.
         made: Per tensor, 1 if the sub-graph makes it.
     """
@@ -432,9 +437,9 @@ def _cost(
 
     Args:
         g: The graph.
-        a: Its layers.
-        layers: Of the sub-graph.
-        ops: Their operators.
+        a: Layers of the graph.
+        layers: Layers of the sub-graph.
+        ops: Operators of these layers.
         space: Scratch, which describes the part in the end.
         axes: The axes that the box is narrower along.
         bounds: First step and one past the last along each, ``(axes, 2)``.
@@ -459,7 +464,7 @@ def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
 
     Args:
         a: Layers of the graph.
-        layers: Of the sub-graph, in order.
+        layers: Layers of the sub-graph, in order.
         last: Output: per tensor, the position of its last reader.
         made: Output: per tensor, 1 if a layer makes it; 0 if layers only read it.
     """
@@ -486,9 +491,9 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
 
     Args:
         g: The graph.
-        a: Its layers.
-        layers: In the order in which they run.
-        space: With the regions of the part; its other arrays are overwritten.
+        a: Layers of the graph.
+        layers: Layers in the order in which they run.
+        space: Scratch with the regions of the part; its other arrays are overwritten.
     """
     regions, last, made, live = space.regions, space.last, space.made, 0
     _note_lives(a, layers, last, made)

@@ -114,6 +114,7 @@ class Recurrence:
                 extents[role] *= part_extent
             shared *= parts.get(index, 1) if role == COLUMNS else 1
         weights = self.operator.work.macs * self.hidden * units * extents[COLUMNS] * self._element
+        # What a kernel has for tiles of weights, if no knob asks for more.
         room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
         load_s = weights * shared / self.target.ddr_bandwidth_per_cluster
         return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + load_s * (weights > room)
@@ -246,6 +247,7 @@ def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
     factor = {axis: parts for axis, parts in zip(outer, binding, strict=True) if axis is not None}
     factors = []
     for dim in operator.input_maps[position].dims:
+        # The outermost axis of a dimension has the longest step.
         terms = sorted(dim.terms, key=lambda term: -abs(term[1]))
         axis = next((axis for axis, _ in terms if operator.axes[axis].extent > 1), -1)
         parallel = axis >= 0 and operator.axes[axis].kind is AxisKind.PARALLEL
@@ -282,8 +284,8 @@ def layer_bindings(
     unless a plain binding keeps more cores busy.
 
     Args:
-        context: Where the sub-graph comes from.
-        layers: Its layers in order.
+        context: The context that the sub-graph comes from.
+        layers: Layers of the sub-graph, in order.
         extents: Elements per dimension of each one's first output.
         last: Binding of its output.
         limit: The most cores that a layer is spread over, 0 for all.
@@ -303,6 +305,7 @@ def layer_bindings(
             taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most_parts, strict=True))
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(context, layer, chosen[layer]).items():
+            # Back from the output, so the last reader is the first that asks.
             implied.setdefault(tensor, binding)
     inputs = external_inputs(context, layers)
     return chosen, {t: implied[t] for t in inputs if t in implied}
@@ -318,7 +321,7 @@ def plain_for(
     """Return the plain binding of a layer's first output.
 
     Args:
-        context: Where the layer comes from.
+        context: The context that the layer comes from.
         layer: The layer's number.
         extents: Elements of the output along each dimension.
         depth: The loop that spreading begins with; the loops outside it come last.
@@ -339,7 +342,7 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
     spread, and each core loads its own channels' weights only.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
         cores: Cores to spread over.
         depth: The loop that spreading begins with; the outermost if None.
@@ -390,6 +393,7 @@ def bind_instances(
         if index not in known:
             plain = chosen_binding(book, shape, context.target.cores, None)
             taken = bindings.get(index) if scopes[index] == Scope.LB else None
+            # With as many cores either way, as its reader wants it: nothing is redistributed.
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
                 continue
@@ -397,6 +401,7 @@ def bind_instances(
         limit = limits.get(index, 0)
         wants = inputs_wanted(book, shape, bindings[index], limit) if makers else ()
         for slot, maker, output in makers:
+            # A binding is that of the first output; others follow it.
             wanted = None if output else wants[slot]
             if wanted is None or not _divides(wanted, most_parts[shapes[maker]]):
                 continue
@@ -440,7 +445,7 @@ def core_spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDA
 
     Args:
         region: ``(n, rank, 2)``.
-        factors: Of the bindings, ``(n, rank)``.
+        factors: Factors of the bindings, ``(n, rank)``.
         core: ``(n,)``.
 
     Returns:

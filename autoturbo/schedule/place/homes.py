@@ -99,6 +99,7 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
     Runs are filled from the first on: that is exact for a given limit. The next limit to try is the
     least with which some run would hold one more element; below it, all runs stay as they are.
     """
+    # Just below the mean: rounding must not begin above the best limit.
     longer = max([sum(work) / most * (1 - 1e-12), *work])
     while True:
         limit, longer = longer, math.inf

@@ -48,8 +48,8 @@ class Parts:
         shapes: Per part, the index of its shape in :attr:`PartBook.shapes`.
         out_base: Row of :attr:`PartBook.regions` with the first part's first output; the outputs of
             a part are consecutive, then come the next part's.
-        in_base: Likewise for inputs.
-        output_bytes: Per part.
+        in_base: Row of :attr:`PartBook.regions` with the first part's first input.
+        output_bytes: Bytes of the outputs per part.
     """
 
     inputs: tuple[int, ...]
@@ -83,7 +83,7 @@ class PartBook:
         regions: Rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: Classes of parts, by index.
         alike: Per class, the first that is the same part of an isomorphic sub-graph.
-        parts: By layers and the axes that are split.
+        parts: Parts by layers and the axes that are split.
         blocks: Links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
@@ -135,9 +135,9 @@ class InstanceGraph:
     """Instances and their dependences.
 
     Attributes:
-        book: Their known parts.
+        book: Known parts of the sub-graphs.
         subgraphs: The split sub-graphs.
-        parts: Per sub-graph, how.
+        parts: Per sub-graph, the parts that its split makes.
         first: Per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: Per instance, its sub-graph.
         part: Per instance, which part of that.
@@ -219,6 +219,7 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
     steps, regions, seen = regions_at(context, ops, boxes, places)
     ranks = g.dim_start[touched + 1] - g.dim_start[touched]
+    # Extents of -1 tell what is not touched from what is empty.
     regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
     shapes = [
         _shape_index(book, layers, box, extents)
@@ -254,10 +255,11 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
 
     Args:
         book: Known parts; a new class enters it.
-        layers: Of the sub-graph.
-        box: Of its last operator's domain.
-        extents: Of all that the box determines; equal ones are one class.
+        layers: Layers of the sub-graph.
+        box: A box of its last operator's domain.
+        extents: Extents of all that the box determines; equal ones are one class.
     """
+    # The extents of a large sub-graph are kilobytes, of each of its parts.
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     index = book.shape_index.get(key)
     if index is None:
@@ -294,8 +296,8 @@ def graph_of(
     Args:
         book: Known parts.
         subgraphs: The split sub-graphs.
-        parts: Of each sub-graph.
-        chosen: Which of them, per sub-graph.
+        parts: Parts of each sub-graph.
+        chosen: Per sub-graph, which of its parts are chosen.
         links: Between the chosen ones.
     """
     first = np.append(0, np.cumsum([len(indices) for indices in chosen])).astype(np.int64)
@@ -341,6 +343,7 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
         if maker is not None:
             output = maker.outputs.index(tensor)
             need, step = reader.in_base + slot, len(reader.inputs)
+            # Rows of a part are consecutive in the book: those of one tensor are a stride apart.
             base, stride = maker.out_base + output, len(maker.outputs)
             pairs = _meetings(
                 book.regions.rows[need : need + reader.count * step : step],
@@ -362,7 +365,7 @@ def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
     Args:
         wanted: Regions that the readers need, ``(readers, rank, 2)``.
         made: Regions that the makers make.
-        element: Bytes of an element.
+        element: Bytes of one element.
     """
     dim = _sorted_dim(made)
     first = np.searchsorted(made[:, dim, 1], wanted[:, dim, 0], side="right")
@@ -382,4 +385,5 @@ def _sorted_dim(regions: Ints) -> int:
     steps = np.diff(regions, axis=0)
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
+    # Where starts go back, bisection finds nothing.
     return int(np.where(back, -1, changes).argmax())

@@ -44,10 +44,10 @@ def _by_rank(
     """Return the order that always takes the ready instance of highest rank.
 
     Args:
-        producers: Of each instance.
-        consumers: Of each instance.
+        producers: Producers of each instance.
+        consumers: Consumers of each instance.
         visit: All instances; ranks of those that are ready first are asked for in this order.
-        rank: Of an instance; asked for as instances are met.
+        rank: Returns the rank of an instance; asked for as instances are met.
     """
     waits, order = list(map(len, producers)), []
     ready = [(-rank(instance), instance) for instance in visit if not waits[instance]]
@@ -116,6 +116,7 @@ def order_instances(
         order = depth_first(*edges)
         if rule == "auto":
             broad, sizes = breadth_first(*edges), output_sizes(graph)
+            # Of equal peaks depth first, as Algorithm 3 is printed.
             order = min(order, broad, key=lambda one: live_peak(one, edges[1], sizes))
     return tuple(order)
 

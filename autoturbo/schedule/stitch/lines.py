@@ -29,7 +29,7 @@ up."""
 
 
 class TileReads(NamedTuple):
-    """What tiles read of other layers of a kernel.
+    """Lines of other layers of a kernel that tiles read.
 
     Attributes:
         edges: Positions of the layer that reads and of the other, ``(edges, 2)``.
@@ -44,10 +44,10 @@ class TileReads(NamedTuple):
     needs: Ints
 
     def without(self, spilled: Flags) -> TileReads:
-        """Return them where some layers read what the kernel has moved out of LB: all of it.
+        """Return the reads with all of a tensor read by layers whose input has left LB.
 
         Args:
-            spilled: Which layers do, ``(layers,)``.
+            spilled: Per layer, whether it does, ``(layers,)``.
         """
         if not spilled.any():
             return self
@@ -62,11 +62,11 @@ NOTHING_KNOWN: Final = TileReads(
 
 
 class _Space(NamedTuple):
-    """What the tiles of a layer divide.
+    """Dimensions that the tiles of a layer divide.
 
     Attributes:
         dims: The two outermost dimensions of its output that they divide, -1 for none.
-        extents: Of these on a core.
+        extents: Extents of these dimensions on a core.
         low: First element of a core along these.
     """
 
@@ -91,14 +91,14 @@ def tile_reads(
     bindings: Sequence[Binding],
     exchanged: Sequence[Sequence[int]],
 ) -> TileReads:
-    """Return what tiles of a part's kernel read of its other layers.
+    """Return how far each layer of a part's kernel has to be for tiles of the layers that read it.
 
     Args:
         context: The model on the target.
-        layers: Of the part.
+        layers: Layers of the part.
         edges: Per layer, positions of the layers that it reads, as :func:`.stitch.local_edges`.
         shape: Regions of the part.
-        bindings: Per layer, of its output.
+        bindings: Per layer, the binding of its output.
         exchanged: Per layer and input, bytes that a core gets from others.
     """
     spaces = line_spaces(context, layers, shape, bindings)
@@ -134,9 +134,9 @@ def line_spaces(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
-        shape: Its regions.
-        bindings: Per layer, of its output.
+        layers: Layers of the part.
+        shape: Regions of the part.
+        bindings: Per layer, the binding of its output.
     """
     return [
         _spaces(context, layer, shape, binding)
@@ -169,6 +169,7 @@ def _spaces(
             d for d in context.loop_order[tensor]
             if own[1, d] - own[0, d] > 1 and (not matrix or kinds[d] == role)
         ][:2]  # fmt: skip
+        # Only if all cores have as many lines do those of one core speak for all.
         if not dims or any(whole[d] % binding[d] for d in dims):
             return _NO_SPACE
         pairs = [(d, int(own[1, d] - own[0, d]), int(own[0, d])) for d in dims]
@@ -181,7 +182,7 @@ def _spaces(
 def _own_region(
     context: SchedulingContext, tensor: int, shape: Regions, binding: Binding
 ) -> Ints | None:
-    """Return what the core that is looked at has of a tensor, ``(2, rank)``; None if nothing."""
+    """Return a tensor's region on a core with a full part, ``(2, rank)``; None if empty."""
     start, rank = context.arrays.dim_start[tensor], len(binding)
     low, high = shape.low[start : start + rank], shape.high[start : start + rank]
     core, _ = spread_over((high - low).tolist(), binding)
@@ -202,9 +203,9 @@ def _dimension_roles(
         g: The graph.
         ops: Operators of the layer.
         anchor: The product.
-        role: Of all axes.
+        role: Roles of all axes.
         tensor: The output.
-        own: Its region on a core.
+        own: Region of the output on a core.
         regions: Any contents.
     """
     rank = own.shape[1]
@@ -214,6 +215,7 @@ def _dimension_roles(
     whole = regions.box_high[first:end] - regions.box_low[first:end]
     for dim in range(rank):
         part[:] = own
+        # A single line: the axes that get shorter with it are those that the dimension divides.
         part[1, dim] = part[0, dim] + 1
         _propagate(g, ops, tensor, part, regions)
         for axis in range(first, end):
@@ -244,8 +246,8 @@ def _needs(
         context: The model on the target.
         index: The layer.
         shape: Regions of the part.
-        binding: Of its output.
-        spaces: What its tiles divide.
+        binding: Binding of the layer's output.
+        spaces: Dimensions that its tiles divide.
         read: The tensors, and what the tiles of their makers divide.
     """
     layer, found = context.layers[index], np.full((len(read), 2, 2, PARTS), -1, np.int64)
@@ -258,6 +260,7 @@ def _needs(
     ops = np.asarray(layer.operators, np.int64)
     for here, one in enumerate(spaces):
         if here and one == spaces[0]:
+            # Tiles of products and of rows divide the same dimensions.
             found[:, 1] = found[:, 0]
         elif one.lines:
             dims, extents = np.asarray(one.dims, np.int64), np.asarray(one.extents, np.int64)
@@ -285,11 +288,11 @@ def _lines_needed(  # noqa: PLR0913  compiled: arrays by position
     Args:
         g: The graph.
         ops: Operators of the layer.
-        tensor: Its output.
+        tensor: Output of the layer.
         own: The output's region on a core.
         dims: Dimensions that its tiles divide, the second -1 for none.
-        extents: Of these.
-        tensors: That are looked at.
+        extents: Extents of these dimensions.
+        tensors: Tensors whose lines are asked for.
         makers: By tensor and by what tiles divide: dimensions, extents and first elements.
         regions: Any contents.
     """

@@ -127,6 +127,7 @@ def _core_region(
         out[1, dim] = begin + min((place + 1) * size, extent)
         if out[1, dim] <= out[0, dim]:
             return False
+    # What is left counts cores beyond those that have a part.
     return left == 0
 
 
@@ -142,7 +143,7 @@ def _foreign_bytes(
         core: The core.
         part: Regions of the part, which the cores divide.
         table: Per tensor, the factors of its binding, 0 where it has none.
-        regions: What the core needs; ``room`` is overwritten.
+        regions: Regions that the core needs; ``room`` is overwritten.
     """
     if table[tensor, 0] == 0:
         return 0
@@ -168,7 +169,7 @@ def _add_operator(
         g: The graph.
         op: The operator.
         regions: The core's part; ``room`` is overwritten.
-        row: Of the layer, a column per :class:`Stage`.
+        row: Row of the layer, a column per :class:`Stage`.
         moved: Bytes of the outputs that the core makes.
     """
     sizes = regions.room[0]
@@ -178,6 +179,7 @@ def _add_operator(
     points = domain_points(g, op, regions)
     shown = shown_points(g, w, op, regions)
     if w.engine[op] == MATRIX:
+        # Set, not added: a layer has one matrix operator at most.
         row[Stage.COUNT] = sizes[COUNT] * sizes[STEP] * w.macs[op]
         row[Stage.ROWS] = sizes[ROWS]
         row[Stage.COLUMNS] = sizes[COLUMNS]
@@ -203,7 +205,7 @@ def _add_recurrence(
         op: The recurrence.
         regions: The core's part.
         share: The core's share of the points that cores divide (:func:`_narrow_spread`).
-        row: Of the layer, a column per :class:`Stage`.
+        row: Row of the layer, a column per :class:`Stage`.
     """
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
@@ -232,7 +234,7 @@ def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> 
         g: The graph.
         w: Work of its operators.
         op: The operator.
-        regions: Of the part; its axis intervals are narrowed, ``room`` is overwritten.
+        regions: Regions of the part; its axis intervals are narrowed, ``room`` is overwritten.
 
     Returns:
         The part's share of the points, 1 where cores divide nothing.
@@ -310,9 +312,9 @@ def _core_table(  # noqa: PLR0913  compiled: arrays by position
 
     Args:
         g: The graph.
-        a: Its layers.
-        w: Its work.
-        layers: Of the part.
+        a: Layers of the graph.
+        w: Work of the graph's operators.
+        layers: Layers of the part.
         cores: Per layer, the core that is looked at.
         part: Regions of the part.
         table: Per tensor, the factors of its binding, 0 where it has none.
@@ -362,9 +364,9 @@ def stage_table(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
-        shape: Its regions.
-        extents: Of the tensors that it makes, along each dimension.
+        layers: Layers of the part.
+        shape: Regions of the part.
+        extents: Extents of the tensors that it makes, along each dimension.
         held: Bindings of tensors.
         memory: Its parts of the tensors that it accesses.
         limit: The most cores that work on it, 0 for all.
@@ -407,6 +409,7 @@ def spread_over(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     core, cores = 0, 1
     for extent, parts in zip(extents, binding, strict=True):
         size = max(-(-extent // parts), 1)
+        # Core numbers are row-major over the factors, as in ``_core_region``.
         core = core * parts + min(parts // 2, max(extent // size - 1, 0))
         cores *= max(-(-extent // size), 1)
     return core, cores

@@ -33,7 +33,7 @@ class Template:
 
     Attributes:
         layers: Layer indices in order.
-        binding: Of the output.
+        binding: Binding of the output.
         stages: Array (layers, :data:`STAGE_COLUMNS`).
         bindings: Per layer, the binding of its output.
         inputs: External input tensors.
@@ -44,7 +44,7 @@ class Template:
         reuse: Per layer, the tensor that an elementwise one may write over, -1 for none: what other
             cores still get of a tensor is not written over.
         local_bytes: Bytes that a core reads and writes in its local buffer.
-        digest: Of all that its time depends on.
+        digest: Digest of all that its time depends on.
     """
 
     layers: tuple[int, ...]
@@ -84,9 +84,9 @@ def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) ->
     Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
-        binding: Of the output.
+        binding: Binding of the output.
         limit: The most cores that a layer is spread over, 0 for all.
     """
     known = known_templates(book)
@@ -104,12 +104,12 @@ def template_of(book: PartBook, shape: int, binding: Binding, limit: int = 0) ->
 
 
 def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
-    """Return what tiles of the kernels of a class of parts read of other layers; cached.
+    """Return the tile reads of the kernels of a class of parts; cached.
 
     Args:
-        book: Where the class comes from.
+        book: The book that the class comes from.
         shape: The number of the class.
-        template: Of its kernels.
+        template: Template of its kernels.
     """
     known, key = _known_reads(book), (book.alike[shape], template.bindings)
     if key not in known:
@@ -123,7 +123,7 @@ def reads_of(book: PartBook, shape: int, template: Template) -> TileReads:
 
 @remembered(1)
 def _known_reads(book: PartBook) -> dict[tuple[int, tuple[Binding, ...]], TileReads]:
-    """Return the cached reads of a book, by class of parts and bindings of its layers."""
+    """Return the cached tile reads of a book, by class of parts and bindings of its layers."""
     del book  # they are remembered for it
     return {}
 
@@ -152,7 +152,7 @@ def stitch(
 
     Args:
         context: The model on the target.
-        layers: Of the part.
+        layers: Layers of the part.
         shape: Regions of the part.
         binding: Parts of the output along each dimension, one per core.
         limit: The most cores that a layer is spread over, 0 for all.
@@ -175,6 +175,7 @@ def stitch(
 
     stages, exchanged = stage_table(context, layers, shape, extents, held | wanted, memory, limit)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
+    # Waits are not in the stages, but the time depends on them.
     waits = local_edges(context, layers), clearances(context, layers)
     digest.update(repr(waits).encode())
     return Template(
@@ -195,6 +196,7 @@ def _reused(
         layer = context.layers[index]
         pairs = zip(layer.inputs, crossing, strict=True) if layer.in_place else ()
         dying = (t for t, size in pairs if t in made_tensors and last[t] == position and not size)
+        # The first that dies; the other one's space is free for the next layer.
         reused.append(next(dying, -1))
         made_tensors.update(layer.outputs)
     return tuple(reused)
@@ -238,6 +240,7 @@ def _weights_of(context: SchedulingContext, layer: int) -> tuple[int, int]:
         if tensors[t].constant
     ]
     elements = [tensors[t].elements for t in weights]
+    # Seven bytes, which a signed integer of 64 bits holds.
     digest = hashlib.blake2b(repr(weights).encode(), digest_size=7).digest()
     size = int(whole_bytes(context.arrays, elements, weights).sum())
     return int.from_bytes(digest, "big"), size

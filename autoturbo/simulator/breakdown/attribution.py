@@ -86,7 +86,7 @@ class KernelTimes(NamedTuple):
     """When everything in a kernel happens, in seconds from its first instruction on.
 
     Attributes:
-        seconds: Of the kernel.
+        seconds: Seconds of the kernel.
         begin: Per instruction; of a load that is fetched before its kernel, less than 0.
         end: When its engine is free again.
         done: When what waits for it may begin.
@@ -110,10 +110,10 @@ def kernel_shares(
     """Return a kernel's time, attributed to limits and layers.
 
     Args:
-        program: Of the kernel.
-        rates: Of :func:`autoturbo.simulator.kernels.rates_of`.
-        layers: Of its sub-graph.
-        times: In its pass; those of the kernel by itself if None.
+        program: Program of the kernel.
+        rates: Rates of :func:`autoturbo.simulator.kernels.rates_of`.
+        layers: Layers of the kernel's sub-graph.
+        times: Times in its pass; those of the kernel by itself if None.
     """
     totals = run_kernel(program, rates).totals
     if times is None:
@@ -122,6 +122,7 @@ def kernel_shares(
     path = float(done.max(initial=0.0))
     limits = _limits(program, end - begin, rates)
     moved = _memory(totals, rates)
+    # A shared memory takes longer than the engines wait for each other.
     if seconds > path * (1 + _EQUAL):
         shares = _by_traffic(program, end - begin, moved, seconds, layers)
     else:
@@ -144,6 +145,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
         shared = shared / rates[Rate.GB]
     ends = (engine == DMA_IN) | (engine == DMA_OUT)
     compute = np.where(engine == MATRIX_ENGINE, _AT[Limit.MATRIX], _AT[Limit.VECTOR])
+    # The longer of two times is an instruction's length: what is as long has determined it.
     by_link = (link > 0) & (link >= length * (1 - _EQUAL))
     by_buffer = (local > 0) & (local >= length * (1 - _EQUAL))
     limits: Ints = np.where(
@@ -174,8 +176,8 @@ def _by_traffic(
         program: The kernel's instructions.
         length: Seconds of each instruction.
         moved: Seconds that DDR and GB are busy.
-        seconds: Of the kernel.
-        layers: How many layers the kernel has.
+        seconds: Seconds of the kernel.
+        layers: Number of layers of the kernel.
 
     Returns:
         Seconds by layer and limit, ``(layers, limits)``.
@@ -202,8 +204,8 @@ def _along_path(
         begin: Seconds at which each instruction begins.
         end: Seconds at which its engine is free again.
         done: Seconds at which it completes.
-        limits: What limits each instruction.
-        layers: How many layers the kernel has.
+        limits: Limit of each instruction.
+        layers: Number of layers of the kernel.
 
     Returns:
         Seconds by layer and limit, ``(layers, limits)``.
@@ -249,7 +251,7 @@ def _cause(
     have been the bus or nothing of its kernel at all, which is None.
 
     Args:
-        where: Of the program, a row per instruction.
+        where: Rows of the program, one per instruction.
         before: Per instruction, the one before it on its engine, -1 for none.
         begin: Seconds at which each begins.
         end: Seconds at which its engine is free again.
@@ -257,10 +259,12 @@ def _cause(
         at: The instruction that waited.
     """
     earlier = int(before[at])
+    # Equal to the bit: a begin is the largest of the times that it waits for.
     if earlier >= 0 and end[earlier] == begin[at]:
         return earlier, False
     needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0 and done[n] == begin[at]]
     if needed:
+        # Of several that end at once the first, so that a program has one path.
         return min(needed), True
     bus = np.flatnonzero((end == begin[at]) & np.isin(where[:, Column.ENGINE], (DMA_IN, DMA_OUT)))
     return (int(bus[-1]), False) if len(bus) else None
@@ -270,15 +274,16 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
     """Return each instruction's slack in seconds, all others being as late as possible.
 
     Args:
-        where: Of the program.
-        amounts: Of the program.
-        rates: Of the target.
-        begin: Of every instruction.
+        where: Integer columns of the program.
+        amounts: Amounts of the program.
+        rates: Rates of the target.
+        begin: Begin of every instruction.
         deadline: When the kernel ends.
     """
     latest = [deadline] * len(where)  # of completion
     next_begin, next_done = [np.inf] * len(ENGINES), [deadline] * len(ENGINES)
     starts = np.zeros(len(where))
+    # Back from the end: an instruction waits only for earlier ones of the program.
     for index, row in reversed(list(enumerate(where.tolist()))):
         engine = row[Column.ENGINE]
         length, latency = duration(engine, amounts[index], rates)

@@ -23,14 +23,14 @@ class KernelInterval:
     """One kernel of a pass. Seconds from the pass's start.
 
     Attributes:
-        cluster: That runs it.
+        cluster: The cluster that runs it.
         instance: Whose kernel it is.
-        begin: Of the movements before it.
-        launch: End of the movements; the launch begins.
+        begin: Begin of the copies before it.
+        launch: End of the copies; the launch begins.
         body: Its first instruction may begin, at rate: the ramp counts as before it.
         end: After the barrier.
         ramp: Seconds of the ramp.
-        program: Its instructions.
+        program: Instructions of the kernel.
         issued: Per instruction its begin, ``(instructions,)``.
         freed: When its engine is free again.
         done: When what waits for it may begin.
@@ -111,6 +111,7 @@ def pass_intervals(
         launch_s = begin + float(moves[cluster][kernel])
         own = bool(opens[cluster][kernel])
         ramp = overheads.ramp(seconds) if own else 0.0
+        # The ramp counts as part of the launch (docs/decisions/kernel-ramp.md).
         body = launch_s + (overheads.kernel_launch if own else 0.0) + ramp
         end = launch_s + seconds + float(around[cluster][kernel])
         program, issued, freed, done = known[signature]

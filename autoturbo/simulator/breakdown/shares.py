@@ -1,7 +1,7 @@
 """Attribution of a schedule's latency to the resources that limit it.
 
 Kernels run one after another on a cluster, so the latency is the sum of theirs, each with the
-movements before it, its launch and its barrier. Where clusters hand over to each other it is the
+copies before it, its launch and its barrier. Where clusters hand over to each other it is the
 sum over the critical path through the clusters, and what lies off the path adds nothing. Shares of
 a part always add up to its time, and the parts' times to the latency.
 """
@@ -76,9 +76,9 @@ class KernelShare:
 
     Attributes:
         instance: Whose it is.
-        cluster: That runs it.
-        seconds: With the movements before it, its launch and its barrier.
-        shares: Of that time.
+        cluster: The cluster that runs it.
+        seconds: Seconds with the copies before it, its launch and its barrier.
+        shares: Shares of that time by limit.
         slack: Seconds that it takes beyond its busiest engine or memory: what hiding everything
             else behind that one would gain.
         critical: Passes in which it is on the critical path; all of them on a single cluster.
@@ -98,9 +98,9 @@ class LayerShare:
 
     Attributes:
         layer: Index in the context's layers.
-        subgraph: That it belongs to.
-        seconds: That it adds to the latency, launches and movements of its kernels apart.
-        shares: Of that time.
+        subgraph: The sub-graph that it belongs to.
+        seconds: Seconds that it adds to the latency, launches and copies of its kernels apart.
+        shares: Shares of that time by limit.
         slack: Seconds by which all its work in any kernel could be later; 0 on the critical path.
     """
 
@@ -116,13 +116,13 @@ class SubGraphShare:
     """All kernels of a sub-graph, over the whole batch.
 
     Attributes:
-        subgraph: Its number.
+        subgraph: Number of the sub-graph.
         layer: Name of its last layer, by which knobs name it.
-        layers: How many it has.
-        launches: Of its kernels by one cluster.
-        seconds: That they add to the latency.
-        shares: Of that time.
-        slack: The same of :attr:`KernelShare.slack`.
+        layers: Number of its layers.
+        launches: Launches of its kernels by one cluster.
+        seconds: Seconds that its kernels add to the latency.
+        shares: Shares of that time by limit.
+        slack: Slack of its kernels, as :attr:`KernelShare.slack`.
     """
 
     subgraph: int
@@ -139,11 +139,11 @@ class ScheduleShares:
     """A schedule's latency, attributed to limits, kernels and layers.
 
     Attributes:
-        latency: Of the whole batch, as measured.
-        shares: Of it; the waits of clusters for each other are in ``launch``.
-        kernels: Of one pass, cluster by cluster, in order.
-        subgraphs: By number.
-        layers: By number.
+        latency: Seconds of the whole batch, as measured.
+        shares: Shares of it; the waits of clusters for each other are in ``launch``.
+        kernels: Kernels of one pass, cluster by cluster, in order.
+        subgraphs: Shares of the sub-graphs, by number.
+        layers: Shares of the layers, by number.
     """
 
     latency: float
@@ -223,7 +223,7 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
 
 
 def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | None) -> Floats:
-    """Return the shares of the movements before kernels, as :func:`movement_times` counts them.
+    """Return the shares of the copies before kernels, as :func:`movement_times` counts them.
 
     Where a pass is run whole, copies that came early leave only what passes them on.
     """
@@ -234,10 +234,12 @@ def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | No
     by[Limit.TRANSFER][:] = crossing / target.transfer.bandwidth
     by[Limit.GB][:] = np.maximum(seconds[:, 2] - by[Limit.TRANSFER], 0.0)
     by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, target.overheads.barrier, 0.0)
+    # What is left over once all others are there.
     by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
     if whole is not None:
         took = np.asarray([run.launch - run.begin for run in whole.kernels])
         by[Limit.DDR][:] += took - shares.sum(axis=1)
+        # Copies that came early took less than their transfer of DDR: what is below 0 was latency.
         by[Limit.LATENCY][:] += np.minimum(by[Limit.DDR], 0.0)
     return np.maximum(shares, 0.0)  # sums in another order differ by less
 
@@ -273,6 +275,7 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
         loop, instance = held
         counts[instance] += 1
         earlier = before[held]
+        # It began later than its cluster was free: another cluster made it wait.
         if begin[held] > (0.0 if earlier is None else end[earlier]):
             waits = [(loop, m) for m in makers[instance]]
             if loop >= COPIES:  # for what is read of the pass whose room it takes

@@ -121,13 +121,13 @@ class GraphBuilder:
 
     Attributes:
         opset: Version of ONNX's own operators: slices and paddings are written as it wants them.
-        layer: What the nodes added now belong to; their names begin with it.
+        layer: Layer that nodes added now belong to; their names begin with it.
         operator: The operator that they compute a part of, next in their names.
         regions: Per tensor of the graph that is held, which region of it.
-        nodes: In order.
+        nodes: Nodes of the function, in order.
         reads: Constants that the function must be given, in order of first use.
         taken: Names in use; values made on the way avoid them.
-        dequantised: How constants are made that are added here, from quantised ones.
+        dequantised: Makers of constants that are added here, from quantised ones.
     """
 
     opset: int
@@ -178,7 +178,7 @@ class GraphBuilder:
             op_type: The operator's type.
             inputs: Names; ``""`` for an absent one.
             outputs: Names, or the number of new ones.
-            domain: Of the type.
+            domain: Domain of the type.
             attributes: Attributes by name.
 
         Returns:
@@ -316,6 +316,7 @@ class GraphBuilder:
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
         """Return a strided slice built of Gather nodes, for opsets whose Slice has no steps."""
         for count, (axis, start, end, stride) in enumerate(cuts, 1):
+            # An end beyond the front, as Slice wants it, is -1 to ``range``.
             positions = self.integers(range(start, max(end, -1), stride), "positions")
             target = to if count == len(cuts) else self.new_name(f"{name}.picked")
             name = self.one("Gather", name, positions, to=target, axis=axis)
@@ -328,8 +329,8 @@ class GraphBuilder:
         fuses it with a following pool into a node that it then refuses.
 
         Args:
-            name: Of the value.
-            have: Its region.
+            name: Name of the value.
+            have: Region that the value holds.
             want: The larger region.
             element: ONNX element type.
         """
@@ -378,6 +379,7 @@ def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
         return dim, low, high, step
+    # Slice counts a negative end from the back: to go down to 0 it has to be beyond the front.
     return dim, high - 1, low - 1 if low else -extent - 1, step
 
 
@@ -387,7 +389,7 @@ def stored_constants(
     """Return the stored constants that nodes, or graphs inside them, read and do not make.
 
     Args:
-        nodes: Of a graph.
+        nodes: Nodes of a graph.
         stored: Constants by name.
         leaving: Names of the graph's outputs: they may be constants.
     """
@@ -403,13 +405,14 @@ def without_unread_constants(
     """Return the nodes of a graph without unread constants among the ``first`` ones.
 
     Args:
-        nodes: Of a graph, in order.
+        nodes: Nodes of a graph, in order.
         first: The number of nodes, at the front, that make constants.
         leaving: Names of the graph's outputs.
     """
     read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
     read.update(leaving)
     kept: list[NodeProto] = []
+    # From the back, since a constant may be read by later constants alone.
     for node in reversed(nodes[:first]):
         if not read.isdisjoint(node.output):
             kept.append(node)
@@ -431,8 +434,8 @@ class RegionValue:
     """A value that holds a region of a tensor.
 
     Attributes:
-        name: Of the value.
-        region: Which part of the tensor it is.
+        name: Name of the value.
+        region: Part of the tensor that it is.
     """
 
     name: str

@@ -43,10 +43,10 @@ class Pass:
     its results for samples of an earlier pass are not used.
 
     Attributes:
-        index: Which.
+        index: Number of the run.
         cluster: The cluster that runs it; -1 where all clusters work on it together.
         start: First sample that it processes.
-        samples: How many.
+        samples: Number of samples in the run.
         used: Samples whose results leave the model, first and one past the last.
     """
 
@@ -85,7 +85,7 @@ def one_pass(schedule: Schedule) -> Pass:
 
 
 class SampleSlicer:
-    """Where the samples of a model's tensors are.
+    """Cutter of samples from a model's tensors.
 
     Sample ``i`` of a tensor has the positions of one dimension whose digit of some weight is ``i``.
     Where other digits stand before it (heads times samples), the dimension is taken apart first.
@@ -123,7 +123,7 @@ class SampleSlicer:
 
         Args:
             builder: The graph that gets the nodes.
-            names: Of the tensor's values, one per pass.
+            names: Names of the tensor's values, one per pass.
             tensor: The tensor's number.
             passes: Samples that each runs, and those of them that are used.
         """
@@ -164,7 +164,7 @@ def _digits(
     Args:
         shape: The shape of a tensor.
         place: The dimension with the samples, and the weight of their digit.
-        samples: How many samples the tensor holds.
+        samples: Samples of the tensor.
     """
     dim, unit = place
     outer = shape[dim] // (unit * samples)
@@ -180,7 +180,7 @@ def samples_of(
 
     Args:
         array: The tensor with ``batch`` samples.
-        trace: Where samples are.
+        trace: Record of where samples are.
         tensor: Index of the tensor.
         wanted: The first, and how many.
         batch: Samples of the array.
@@ -233,7 +233,7 @@ def write_repeated(
     """Write every constant for the samples that begin with ``start``.
 
     Args:
-        builder: Where the nodes go.
+        builder: The builder that takes the nodes.
         constants: The constants.
         names: Per constant, the name of the value; the constant's if it is not there.
         start: The first sample.
@@ -275,8 +275,8 @@ class FunctionTable:
 
     Attributes:
         nodes: The nodes of the model.
-        context: Where sub-graphs come from.
-        functions: By the text of their nodes.
+        context: The context that the sub-graphs come from.
+        functions: Functions by the text of their nodes.
     """
 
     def __init__(self, nodes: ModelNodes, context: SchedulingContext) -> None:
@@ -344,8 +344,8 @@ class FunctionTable:
         """Add the nodes of a part to a body.
 
         Args:
-            builder: Of the body.
-            layers: Of the part.
+            builder: Builder of the body.
+            layers: Layers of the part.
             inputs: Regions that the part reads, by tensor.
             outputs: Regions that it makes, by tensor.
         """
@@ -372,8 +372,8 @@ class FunctionTable:
         """Return a new function, named after the last layer of a part.
 
         Args:
-            layers: Of the part.
-            builder: With the nodes of its body.
+            layers: Layers of the part.
+            builder: Builder with the nodes of the function's body.
             inputs: Names of its inputs.
             outputs: Tensors that it makes.
         """
@@ -435,7 +435,7 @@ class InstanceFacts:
         """Return the facts of an instance.
 
         Args:
-            instance: Its index.
+            instance: Index of the instance.
             cluster: The cluster that runs it if all clusters do the same.
         """
         if self._schedule.on_units is not None:

@@ -58,7 +58,7 @@ class _Widening:
         """Rewrite the nodes of a graph or function.
 
         Args:
-            nodes: In order.
+            nodes: Nodes of the graph, in order.
             elements: Element types by name, 0 where unknown; grows.
             opsets: Versions by domain.
         """

@@ -110,7 +110,7 @@ def _reach(
     """Return the input rows whose windows cover the wanted rows, and their reach beyond these.
 
     Args:
-        dim: How the output's rows are addressed.
+        dim: Access of the output's rows.
         kernel: Rows of the kernel.
         need: Input rows to begin with.
         wanted: Output rows.

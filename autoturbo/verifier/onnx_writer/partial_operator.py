@@ -35,10 +35,10 @@ class PartialOperator:
     """One operator to be computed on a part of its domain.
 
     Attributes:
-        builder: Where the nodes go.
-        node: Of the operator.
-        operator: Its domain and access maps.
-        shapes: Of the graph's tensors.
+        builder: The builder that takes the nodes.
+        node: Node of the operator.
+        operator: The operator with its domain and access maps.
+        shapes: Shapes of the graph's tensors.
         box: The part of the domain.
     """
 
@@ -144,7 +144,7 @@ class PartialOperator:
         """Return a region of an input of the operator, zeros where it is not needed.
 
         Args:
-            index: Of the input.
+            index: Position of the input among the operator's inputs.
             frame: The region; it may reach beyond the tensor.
 
         Returns:
@@ -158,6 +158,7 @@ class PartialOperator:
         if have is None and operand.constant:
             self.builder.operand(operand)
             have = whole(operand.shape)
+            # Constants are held whole: what the box does not read of them is there as well.
             need = meet(have, frame)
         if volume(need) == 0 and volume(frame) > 0:
             return self.builder.zeros([high - low for low, high in frame], operand.element), True
@@ -268,7 +269,7 @@ class NodeRegions:
     Attributes:
         inputs: Per input of the operator; larger than needed where the node wants more.
         outputs: Per output of the operator, the region that the node makes.
-        attributes: That get another value, by name; None takes one away.
+        attributes: Attributes that get another value, by name; None takes one away.
         parameters: Inputs that get another value, by ONNX position: a constant, or the name of a
             value of the graph; None leaves one out.
     """
@@ -356,6 +357,7 @@ def add_node(
     proto.CopyFrom(partial.node.proto)
     kept = [item for item in proto.attribute if item.name not in attributes]
     new = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    # The file's metadata go too: the builder puts the layer's name there.
     for part in (proto.attribute, proto.input, proto.output, proto.metadata_props):
         del part[:]
     proto.attribute.extend([*kept, *new])

@@ -33,7 +33,7 @@ from autoturbo.verifier.onnx_writer.partial_operator import (
 
 
 class Rule(StrEnum):
-    """How a part of an operator is computed."""
+    """Rule by which a part of an operator is computed."""
 
     NOTHING = "nothing"
     """No output is asked for."""
@@ -60,9 +60,9 @@ def restrict(
 
     Args:
         builder: Holds the regions of the inputs, and those wanted of the outputs.
-        node: Of the operator.
-        operator: Its domain and access maps.
-        shapes: Of the graph's tensors.
+        node: Node of the operator.
+        operator: The operator with its domain and access maps.
+        shapes: Shapes of the graph's tensors.
         box: The part of the domain to compute, at least what the outputs need.
 
     Returns:

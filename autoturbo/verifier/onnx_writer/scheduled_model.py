@@ -87,8 +87,8 @@ class Call:
     """One call of an instance's function.
 
     Attributes:
-        number: Of the pass.
-        instance: Which.
+        number: Number of the pass.
+        instance: Number of the instance.
         function: The function that it calls.
         inputs: Names of the values that it is given, tensor by tensor.
         outputs: Names of the values that it makes, tensor by tensor.
@@ -107,7 +107,7 @@ class ScheduledModel:
 
     Attributes:
         proto: The model; large weights are references to the files of the original.
-        calls: In order.
+        calls: Calls of the model, in order.
         passes: Over the batch.
     """
 
@@ -160,7 +160,7 @@ class _Writer:
     """Writes the nodes of a scheduled model.
 
     Attributes:
-        calls: In order.
+        calls: Calls written so far, in order.
         outputs: Per output of the model that a node makes, the names of its parts by pass.
         one: The pass at hand.
         given: Names of its samples of every input.
@@ -391,7 +391,7 @@ def write_scheduled_model(
     """Write a schedule and its model as one ONNX file.
 
     Args:
-        schedule: What to apply.
+        schedule: The schedule to apply.
         path: The model's file.
         out: The file to write; another one than ``path``.
         outputs: Files that it may not replace besides the model and its data files.
@@ -472,7 +472,7 @@ def _keep_values(
     Args:
         proto: The model to write.
         source: The original's file.
-        place: Where the model goes.
+        place: Folder that the model goes to.
         outputs: Files that may not be replaced.
 
     Returns:
