@@ -24,7 +24,7 @@ from autoturbo.errors import (
     OutputStreamError,
     UsageError,
 )
-from autoturbo.files import without_secrets
+from autoturbo.passwords import without_secrets
 from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:

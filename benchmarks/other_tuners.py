@@ -10,7 +10,8 @@ from typing import Any
 
 from bench_tools import print_table
 
-from autoturbo.baselines.dlfusion import STRATEGIES, BlockProfiles, core_model, total
+from autoturbo.baselines.dlfusion import STRATEGIES, total
+from autoturbo.baselines.dlfusion_blocks import BlockProfiles, core_model
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target

@@ -211,7 +211,7 @@ def compare(
     Raises:
         UsageError: The target does not compute in the type, or there is no such measurer.
     """
-    from autoturbo.baselines.dlfusion import dlfusion_outcome
+    from autoturbo.baselines.dlfusion_blocks import dlfusion_outcome
     from autoturbo.database.checking import simulated_otherwise
     from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
