@@ -57,7 +57,7 @@ from autoturbo.config import (
 )
 from autoturbo.errors import ModelError, UsageError, did_you_mean
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import find_target
+from autoturbo.hardware.machine_files import find_target
 from autoturbo.hardware.target import Target
 from autoturbo.registry import HOST
 from autoturbo.schedule.pipeline import ModelScheduler

@@ -31,7 +31,7 @@ PUBLIC = {
     "errors": None,
     "explain": "autoturbo.library",
     "inspect": "autoturbo.library",
-    "load_machine": "autoturbo.hardware.machine",
+    "load_machine": "autoturbo.hardware.machine_files",
     "load_model": "autoturbo.commands.loading",
     "load_runner": "autoturbo.host.files",
     "load_schedule": "autoturbo.schedule.files",

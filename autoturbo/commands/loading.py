@@ -163,7 +163,7 @@ class StoredRun(NamedTuple):
         Raises:
             RunError: The model has changed, or the target is not recorded.
         """
-        from autoturbo.hardware.machine import target_from_dict
+        from autoturbo.hardware.machine_files import target_from_dict
         from autoturbo.tuning.keys import measurer_of
 
         info, model, hint = self.info, model_of_run(self.info), f"{verb} another run"
@@ -567,7 +567,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     Raises:
         RunError: The run is of something else.
     """
-    from autoturbo.hardware.machine import find_target, target_from_dict
+    from autoturbo.hardware.machine_files import find_target, target_from_dict
     from autoturbo.tuning.keys import measurer_of
 
     kept = info.settings
@@ -599,7 +599,7 @@ def load_pairs(
     options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
 ) -> list[AnyPair]:
     """Pair every model with every target, model by model; load all before the first is used."""
-    from autoturbo.hardware.machine import find_target
+    from autoturbo.hardware.machine_files import find_target
 
     on = [find_target(name) for name in dict.fromkeys(targets)]
     for target in on:
@@ -669,7 +669,8 @@ def chosen_dtype(target: AnyTarget, dtype: str | None, sign: str = "--") -> str:
 
 
 def _target(name: str) -> Target:
-    from autoturbo.hardware.machine import Machine, find_target
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware.machine_files import find_target
 
     found = find_target(name)
     if isinstance(found, Machine):

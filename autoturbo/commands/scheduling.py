@@ -467,7 +467,7 @@ def require_runtime(flag: str) -> None:
 
 def schedulers() -> tuple[str, ...]:
     """Return the names of schedulers of targets, then of machines."""
-    from autoturbo.hardware.machine import load_machine, machine_names
+    from autoturbo.hardware.machine_files import load_machine, machine_names
     from autoturbo.heterogeneous.evaluator import FIRST_UNIT
     from autoturbo.registry import MACHINE_SCHEDULERS, SCHEDULERS
 

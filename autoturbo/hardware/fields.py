@@ -286,9 +286,6 @@ def written(kind: type, owner: object) -> dict[str, Any]:
     return {f.name: f.rule.from_si(getattr(owner, f.attribute)) for f in file_fields(kind)}
 
 
-# Fields that several sections have
-
-
 def number(about: str, example: float, low: float = 0.0, high: float = 1e9, **more: Any) -> Figure:
     """Return the annotation of a number."""
     unit = _UNITS.get(more.get("suffix", ""), "")

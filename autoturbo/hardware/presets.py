@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from autoturbo.errors import Location, TargetError, did_you_mean, nearest
 from autoturbo.hardware.document import parse_document, read_document
-from autoturbo.hardware.target import ENGINES, Target, check, from_document, target_of
+from autoturbo.hardware.target import ENGINES, Target
+from autoturbo.hardware.target_checks import check, from_document, target_of
 from autoturbo.registry import HOST, TARGETS
 
 _FOLDER: Final = Path(__file__).parent / "presets"

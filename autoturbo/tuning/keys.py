@@ -48,7 +48,7 @@ def stored_target(info: RunInfo) -> AnyTarget:
     Raises:
         RunError: There is none.
     """
-    from autoturbo.hardware.machine import target_from_dict
+    from autoturbo.hardware.machine_files import target_from_dict
 
     description = info.settings.get("target_description")
     if description is None:

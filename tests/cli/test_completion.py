@@ -16,7 +16,7 @@ from autoturbo.commands.upkeep.completion import SHELLS
 from autoturbo.config import EFFORTS
 from autoturbo.database.tables import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
-from autoturbo.hardware.machine import machine_names
+from autoturbo.hardware.machine_files import machine_names
 from autoturbo.registry import SAMPLERS
 from autoturbo.search.objectives import OBJECTIVES
 from tests.cli.bad_files import saved, tiny

@@ -14,8 +14,8 @@ import yaml
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold
 from autoturbo.hardware.document import Document, read_document
-from autoturbo.hardware.machine import (
-    Machine,
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import (
     find_target,
     load_machine,
     machine_from_dict,

@@ -13,7 +13,8 @@ from autoturbo.database import Database
 from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.files import decided
 from autoturbo.schedule.knobs import Knobs

@@ -91,7 +91,7 @@ def _models(prefix: str, **_: Any) -> list[str]:
 
 def _targets(prefix: str, **_: Any) -> list[str]:
     from autoturbo.hardware import preset_names
-    from autoturbo.hardware.machine import machine_names
+    from autoturbo.hardware.machine_files import machine_names
 
     return [*preset_names(), *machine_names(), *_files(prefix, (".yaml", ".yml", ".json"))]
 

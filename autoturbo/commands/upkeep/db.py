@@ -201,7 +201,7 @@ def _filter(options: argparse.Namespace) -> tuple[BestFilter, BestFilter]:
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
-        from autoturbo.hardware.machine import find_target
+        from autoturbo.hardware.machine_files import find_target
 
         target = find_target(options.target)
         asked["target_hash"] = target.hash
@@ -213,7 +213,7 @@ def _filter(options: argparse.Namespace) -> tuple[BestFilter, BestFilter]:
 
 def _is_known_target(name: str) -> bool:
     from autoturbo.hardware import preset_names
-    from autoturbo.hardware.machine import machine_names
+    from autoturbo.hardware.machine_files import machine_names
 
     return Path(name).is_file() or name in (*preset_names(), *machine_names())
 

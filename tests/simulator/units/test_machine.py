@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoturbo.datasets import workloads
 from autoturbo.graph.extract import extract
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.measurement import (
     MachineMeasurement,
     measure_assignment,
