@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.errors import AutoTurboError
-from autoturbo.report.lines import WAITING, RunStatus, compiling_line, live_line, live_lines
+from autoturbo.report.live_lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
 from autoturbo.schema import Choice, DeferredType, Text, TypedDict, Whole
 from autoturbo.signals import check

@@ -15,7 +15,7 @@ from autoturbo.report.facts import Measured
 from autoturbo.report.filling import group_colours
 from autoturbo.report.layered import Drawing, Edge, Place, drawing_of
 from autoturbo.report.names import layer_label, layer_title
-from autoturbo.report.trace import tensor_scopes
+from autoturbo.report.netron import tensor_scopes
 from autoturbo.report.units import counted, percent, plain
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink

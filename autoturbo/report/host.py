@@ -15,8 +15,8 @@ from autoturbo.database import RunInfo, TrialRecord
 from autoturbo.host.compare import CONTROL, HostComparison
 from autoturbo.host.cpu import Cpu
 from autoturbo.host.files import HostSchedule
-from autoturbo.report.lines import View
 from autoturbo.report.units import capacity, counted, duration, many, percent, ratio
+from autoturbo.report.views import View
 from autoturbo.schedule.host_plan import LOOP, PLANS, TUNED, WHOLE, HostPlan, HostSubGraph
 from autoturbo.schema import InvalidError, checked, form_of
 from autoturbo.simulator.measurement import Failure

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.units import duration, size
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.progress import Trial

@@ -52,8 +52,8 @@ from autoturbo.host.search import Timed, baselines_of
 from autoturbo.host.tuning import PATIENCE, TRIALS, HostBudget, HostFound, feeds_of, find_plan
 from autoturbo.registry import HOST
 from autoturbo.report.host import HostAnswer, host_view
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.trials import TrialTable
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Stop

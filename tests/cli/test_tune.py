@@ -23,7 +23,7 @@ from autoturbo.database import Database
 from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError
 from autoturbo.hardware import Calibration, load_target
 from autoturbo.registry import SCHEDULERS
-from autoturbo.report.lines import RunStatus
+from autoturbo.report.live_lines import RunStatus
 from autoturbo.report.units import duration
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult

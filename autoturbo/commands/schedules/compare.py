@@ -25,15 +25,8 @@ from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.graph.operators import Graph, UncountedJson
 from autoturbo.registry import HEURISTIC, PUBLISHED
-from autoturbo.report.lines import (
-    REFERENCE,
-    MixedSamples,
-    View,
-    Viewed,
-    comparison_view,
-    mixed_samples,
-    mixed_sentence,
-)
+from autoturbo.report.gains import REFERENCE
+from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import (
     count,
     duration,
@@ -44,6 +37,7 @@ from autoturbo.report.units import (
     size,
     versus,
 )
+from autoturbo.report.views import View, Viewed, comparison_view
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
 from autoturbo.simulator.measurement import (
     FailedJson,

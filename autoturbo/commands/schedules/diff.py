@@ -30,7 +30,7 @@ from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
 from autoturbo.simulator.measurement import MeasurementJson
 
 if TYPE_CHECKING:
-    from autoturbo.report.page import Compared
+    from autoturbo.report.diff_page import Compared
 
 USAGE = "A B [--html FILE] [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
@@ -230,8 +230,8 @@ def _write_page(
     knobs: Mapping[str, Sequence[Any]],
 ) -> DiffPage:
     """Build both schedules again and write them side by side."""
+    from autoturbo.report.diff_page import difference
     from autoturbo.report.filling import library
-    from autoturbo.report.page import difference
 
     library()  # before anything long is done
     names = (options.a, options.b)
@@ -253,8 +253,9 @@ def _built(name: str, side: DiffSide, run: StoredRun) -> Compared:
         RunError: it is of a machine, or of another version.
         ScheduleFileError: the file does not describe a schedule.
     """
+    from autoturbo.report.diff_page import Compared
     from autoturbo.report.facts import Measured
-    from autoturbo.report.page import Compared, how_known
+    from autoturbo.report.side_by_side import how_known
     from autoturbo.schedule.files import load_schedule
 
     evaluator = run.simulating("diff")

@@ -24,8 +24,9 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
-from autoturbo.report.lines import MixedSamples, View, Viewed, mixed_samples, mixed_sentence
+from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
+from autoturbo.report.views import View, Viewed
 from autoturbo.schema import Duration, Natural, TypedDict
 
 if TYPE_CHECKING:

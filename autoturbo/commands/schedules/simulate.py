@@ -29,8 +29,8 @@ from autoturbo.commands.scheduling import (
     required,
 )
 from autoturbo.config import TuneConfig
-from autoturbo.report.lines import View, Viewed, measurement_view
 from autoturbo.report.units import figures_of, range_sentence
+from autoturbo.report.views import View, Viewed, measurement_view
 from autoturbo.schema import Real
 from autoturbo.simulator.measurement import (
     Counters,

@@ -114,7 +114,7 @@ def _is_side_car(path: Path) -> bool:
 
 def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> NetronJson:
     """Write what Netron shows; return what ``--json`` says of it."""
-    from autoturbo.report.trace import write_annotated, write_attachment
+    from autoturbo.report.netron import write_annotated, write_attachment
 
     write = write_attachment if _is_side_car(file) else write_annotated
     shown = write(schedule, file, outputs)

@@ -29,8 +29,8 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ExplainedHost
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
 

@@ -36,18 +36,8 @@ from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.registry import HEURISTICS, HOST
-from autoturbo.report.lines import (
-    REFERENCE,
-    MixedSamples,
-    failed_sentence,
-    gain_sentence,
-    mixed_samples,
-    mixed_sentence,
-    pinned_by_you,
-    sharing,
-    tight_share,
-    unsure,
-)
+from autoturbo.report.gains import REFERENCE, failed_sentence, gain_sentence, pinned_by_you, unsure
+from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence, sharing
 from autoturbo.report.units import (
     clock,
     duration,
@@ -58,6 +48,7 @@ from autoturbo.report.units import (
     ratio,
     schedules,
 )
+from autoturbo.report.views import tight_share
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
 from autoturbo.simulator.measurement import Measurement, MeasurementJson, RangeJson
