@@ -18,12 +18,7 @@ if __name__ == "__main__":  # signals first, then everything else, as for the sc
 from autoturbo.commands.console import Console, ErrorLine, LiveLine, fault_json
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
-from autoturbo.errors import (
-    AutoTurboError,
-    InterruptedRunError,
-    OutputStreamError,
-    UsageError,
-)
+from autoturbo.errors import AutoTurboError, InterruptedRunError, OutputStreamError, UsageError
 from autoturbo.passwords import without_secrets
 from autoturbo.signals import interruptible
 

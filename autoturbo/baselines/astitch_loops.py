@@ -19,11 +19,7 @@ from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.context import SchedulingContext, make_context
-from autoturbo.schedule.place.bind import (
-    cores_used,
-    infer_input,
-    plain_for,
-)
+from autoturbo.schedule.place.bind import cores_used, infer_input, plain_for
 
 
 class OperatorClass(StrEnum):

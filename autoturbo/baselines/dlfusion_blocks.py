@@ -32,12 +32,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulator.bound import lower_bound
 from autoturbo.simulator.evaluator import Evaluator
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    Outcome,
-    seconds_of,
-)
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome, seconds_of
 
 _OPSET, _IR = 17, 8
 

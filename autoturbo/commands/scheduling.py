@@ -32,12 +32,7 @@ from autoturbo.extras import how_to_install
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs, knobs_of_file, load_knobs
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    Outcome,
-    seconds_of,
-)
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome, seconds_of
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Database, RefusedTrial, Verified

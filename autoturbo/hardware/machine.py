@@ -16,21 +16,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from autoturbo.errors import TargetError
-from autoturbo.hardware.fields import (
-    CheckedValue,
-    Product,
-    whole,
-    written,
-)
+from autoturbo.hardware.fields import CheckedValue, Product, whole, written
 from autoturbo.hardware.parts import OffChip
-from autoturbo.hardware.target import (
-    SCHEMA_VERSION,
-    Target,
-)
-from autoturbo.schema import (
-    Flag,
-    Names,
-)
+from autoturbo.hardware.target import SCHEMA_VERSION, Target
+from autoturbo.schema import Flag, Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,7 @@ from typing import Annotated, Any, Final
 
 from autoturbo.errors import TargetError, did_you_mean
 from autoturbo.hardware.document import Document, parse_document, read_document
-from autoturbo.hardware.fields import (
-    Section,
-    built,
-    file_fields,
-    number,
-    whole,
-)
+from autoturbo.hardware.fields import Section, built, file_fields, number, whole
 from autoturbo.hardware.machine import MIB, SHARED, AnyTarget, Link, Machine, OperatorRule, Unit
 from autoturbo.hardware.presets import load_target
 from autoturbo.hardware.target import (
@@ -58,13 +52,7 @@ from autoturbo.hardware.target_checks import (
     target_issues,
     target_of,
 )
-from autoturbo.schema import (
-    Entries,
-    ValidationIssue,
-    json_schema,
-    list_type,
-    mapping_type,
-)
+from autoturbo.schema import Entries, ValidationIssue, json_schema, list_type, mapping_type
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 

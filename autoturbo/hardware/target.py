@@ -53,14 +53,7 @@ from autoturbo.hardware.parts import (
     VectorEngine,
 )
 from autoturbo.registry import Shown
-from autoturbo.schema import (
-    Rule,
-    Text,
-    Version,
-    json_schema,
-    list_type,
-    mapping_type,
-)
+from autoturbo.schema import Rule, Text, Version, json_schema, list_type, mapping_type
 
 _PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""

@@ -7,17 +7,9 @@ from typing import Any
 
 from autoturbo.errors import Location, TargetError, did_you_mean
 from autoturbo.hardware.document import Document
-from autoturbo.hardware.fields import (
-    Figure,
-)
+from autoturbo.hardware.fields import Figure
 from autoturbo.hardware.target import ENGINES, TIMED, Target, build_target, fields_type, target_type
-from autoturbo.schema import (
-    InvalidError,
-    Steps,
-    ValidationIssue,
-    checked,
-    dotted,
-)
+from autoturbo.schema import InvalidError, Steps, ValidationIssue, checked, dotted
 
 
 def target_of(document: Document) -> Target:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoturbo.hardware.fields import (
-    Section,
-    file_fields,
-)
-from autoturbo.hardware.parts import (
-    Calibration,
-)
+from autoturbo.hardware.fields import Section, file_fields
+from autoturbo.hardware.parts import Calibration
 from autoturbo.hardware.target import ENGINES, PARTS, SCHEMA_VERSION, Target
 
 _HEADER = f"""\

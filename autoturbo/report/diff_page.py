@@ -8,11 +8,7 @@ from typing import Any
 
 from autoturbo.report.facts import Measured
 from autoturbo.report.page import drawn
-from autoturbo.report.timeline import (
-    end_of_all,
-    engine_charts,
-    kernel_rows,
-)
+from autoturbo.report.timeline import end_of_all, engine_charts, kernel_rows
 from autoturbo.report.units import duration, ratio
 
 

@@ -8,10 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.registry import HEURISTIC, HEURISTICS
-from autoturbo.report.units import (
-    percent,
-    ratio,
-)
+from autoturbo.report.units import percent, ratio
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.simulator.measurement import Failure, Outcome
 

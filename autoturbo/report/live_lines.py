@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoturbo.report.units import (
-    clock,
-    count,
-    duration,
-    percent,
-    plain,
-    ratio,
-)
+from autoturbo.report.units import clock, count, duration, percent, plain, ratio
 
 _BAR = 10
 """Characters of the bar."""

@@ -9,9 +9,7 @@ from typing import Final
 
 from autoturbo.report.facts import LEAST, LIMIT_TITLES, TITLES, Facts, Measured
 from autoturbo.report.filling import Chart, Columns
-from autoturbo.report.graph_view import (
-    SubGraphFacts,
-)
+from autoturbo.report.graph_view import SubGraphFacts
 from autoturbo.report.side_by_side import gap_rows
 from autoturbo.simulator.breakdown.attribution import Limit
 from autoturbo.simulator.measurement import Measurement

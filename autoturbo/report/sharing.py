@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from autoturbo.graph.operators import Graph
-from autoturbo.report.units import (
-    duration,
-    percent,
-    size,
-)
+from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulator.measurement import Measurement, Outcome

@@ -6,12 +6,8 @@ from autoturbo.database import RunInfo
 from autoturbo.registry import HEURISTIC, SIMULATOR
 from autoturbo.report.explanation import GAP_TITLES
 from autoturbo.report.facts import LEAST, LIMIT_TITLES, TITLES, Facts, Measured
-from autoturbo.report.gains import (
-    unsure,
-)
-from autoturbo.report.graph_view import (
-    scope_counts,
-)
+from autoturbo.report.gains import unsure
+from autoturbo.report.graph_view import scope_counts
 from autoturbo.report.units import duration, origin_of, range_sentence, traffic
 from autoturbo.simulator.unpublished import simulated_range
 

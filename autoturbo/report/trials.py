@@ -13,11 +13,7 @@ from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.progress import Trial
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    seconds_of,
-)
+from autoturbo.simulator.measurement import Failure, Measurement, seconds_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

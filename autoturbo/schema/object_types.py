@@ -6,15 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from types import GenericAlias, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from autoturbo.schema.rules import Count, Json, Real, Text
 

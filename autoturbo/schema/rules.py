@@ -9,12 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from autoturbo.errors import did_you_mean
 from autoturbo.schema.issues import Steps, fault, shown

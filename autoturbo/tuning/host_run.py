@@ -16,14 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoturbo.config import (
-    RUNS,
-    ExecutionConfig,
-    ResumeConfig,
-    TuneConfig,
-    flag_of,
-    options_of,
-)
+from autoturbo.config import RUNS, ExecutionConfig, ResumeConfig, TuneConfig, flag_of, options_of
 from autoturbo.database import (
     Database,
     HandedOut,
@@ -35,11 +28,7 @@ from autoturbo.database import (
     RunState,
     run_id,
 )
-from autoturbo.errors import (
-    AutoTurboError,
-    Location,
-    UsageError,
-)
+from autoturbo.errors import AutoTurboError, Location, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.fields import DTYPES
 from autoturbo.host.compare import CONTROL, HostComparison, Stopwatch

@@ -17,14 +17,7 @@ from autoturbo.commands.loading import (
     origins_of,
     outputs_of,
 )
-from autoturbo.commands.parser import (
-    Actions,
-    OneOf,
-    Parser,
-    takes,
-    whole_number,
-    wrong,
-)
+from autoturbo.commands.parser import Actions, OneOf, Parser, takes, whole_number, wrong
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
