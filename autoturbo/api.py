@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # typing itself takes longer to load than this module
 if TYPE_CHECKING:
     from autoturbo import errors, testing
     from autoturbo.commands.loading import load_model
-    from autoturbo.commands.schedules.apply import apply_schedule
+    from autoturbo.commands.schedules.writing import apply_schedule
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.hardware.machine_files import load_machine
@@ -56,7 +56,7 @@ _HOMES = {
     "Measurement": "autoturbo.simulator.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",
-    "apply_schedule": "autoturbo.commands.schedules.apply",
+    "apply_schedule": "autoturbo.commands.schedules.writing",
     "load_machine": "autoturbo.hardware.machine_files",
     "load_model": "autoturbo.commands.loading",
     "load_runner": "autoturbo.host.files",

@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
     _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
-        from autoturbo.commands.upkeep.completion import complete
+        from autoturbo.commands.upkeep.completers import complete
 
         complete(parser)  # ends the process
     try:

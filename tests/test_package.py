@@ -26,7 +26,7 @@ PUBLIC = {
     "Measurement": "autoturbo.simulator.measurement",
     "Target": "autoturbo.hardware.target",
     "__version__": None,
-    "apply_schedule": "autoturbo.commands.schedules.apply",
+    "apply_schedule": "autoturbo.commands.schedules.writing",
     "compare": "autoturbo.library.analysis",
     "errors": None,
     "explain": "autoturbo.library.analysis",

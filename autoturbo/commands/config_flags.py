@@ -10,15 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from autoturbo.commands.parser import (
-    ManyOf,
-    OneOf,
-    Parser,
-    duration,
-    percentage,
-    whole_number,
-    wrong,
-)
+from autoturbo.commands.flag_values import ManyOf, OneOf, duration, percentage, whole_number, wrong
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.pin_flags import READERS
 from autoturbo.config import (
     STORAGE_VARIABLE,

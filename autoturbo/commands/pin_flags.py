@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoturbo.commands.parser import wrong
+from autoturbo.commands.flag_values import wrong
 
 if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Value

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from autoturbo.commands.console import Moment
-from autoturbo.commands.loading import SIMULATOR, AnyPair, StoredRun, opened
-from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.commands.flag_values import OneOf, wrong
+from autoturbo.commands.loading import SIMULATOR, AnyPair
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import StoredRun, opened
 from autoturbo.errors import (
     DatabaseError,
     InfeasibleError,

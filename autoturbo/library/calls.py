@@ -9,7 +9,7 @@ from inspect import signature
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
-from autoturbo.commands.parser import duration, percentage
+from autoturbo.commands.flag_values import duration, percentage
 from autoturbo.config import (
     ExecutionOptions,
     ResumeConfig,

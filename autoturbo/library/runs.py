@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from autoturbo.commands import loading
+from autoturbo.commands import stored_runs
 from autoturbo.commands.console import Console, LiveLine
-from autoturbo.commands.loading import DEFAULT_TARGET, RunArguments, kept_inputs
+from autoturbo.commands.loading import DEFAULT_TARGET, kept_inputs
+from autoturbo.commands.stored_runs import RunArguments
 from autoturbo.config import (
     ExecutionOptions,
     ResumeConfig,
@@ -149,7 +150,7 @@ def resume(call: ResumeArguments) -> TuneResult:
         RunError: No such run, or what it depends on has changed: model, target, version.
         AutoTurboError: Whatever :func:`tune` raises.
     """
-    return loading.resume(**fields_of(call))
+    return stored_runs.resume(**fields_of(call))
 
 
 def _kept(call: TuneArguments | SweepArguments) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from autoturbo.commands.console import Console, LiveLine, standing_of
-from autoturbo.commands.tuning.tune import finish
+from autoturbo.commands.tuning.run_end import finish
 from autoturbo.config import ExecutionConfig
 from autoturbo.database import Database
 from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.database import Database
 from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.graph.onnx_import import import_model

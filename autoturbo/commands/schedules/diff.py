@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import (
-    StoredRun,
-    add_force_option,
-    model_path_of_run,
-    opened,
-    outputs_of,
-    stored_run,
-)
-from autoturbo.commands.parser import Parser, percentage
+from autoturbo.commands.flag_values import percentage
+from autoturbo.commands.loading import model_path_of_run
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import required
+from autoturbo.commands.stored_runs import StoredRun, opened, stored_run
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import Kind, read_json
 from autoturbo.report.units import count, duration, origin_of, percent, ratio, size

@@ -11,16 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import (
-    SIMULATOR,
-    add_file_option,
-    add_run_argument,
-    folder_of,
-    model_path_of_run,
-    outputs_of,
-    stored_run,
-)
-from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.commands.flag_values import OneOf, wrong
+from autoturbo.commands.loading import SIMULATOR, model_path_of_run
+from autoturbo.commands.output_files import add_file_option, folder_of, outputs_of
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import add_run_argument, stored_run
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import duration
 from autoturbo.schema import Natural, Real, TypedDict

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.flag_values import wrong
 from autoturbo.commands.loading import (
     how_to_load,
     load_given,
     model_file,
     model_of_run,
     model_path_of_run,
-    outputs_of,
 )
-from autoturbo.commands.parser import Parser, command_line, wrong
+from autoturbo.commands.output_files import outputs_of
+from autoturbo.commands.parser import Parser, command_line
 from autoturbo.config import RUNS, ExecutionConfig, ResumeConfig, TuneConfig, flag_of, options_of
 from autoturbo.errors import Location, RunError
 from autoturbo.files import Kind

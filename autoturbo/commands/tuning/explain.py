@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.flag_values import whole_number, wrong
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     SIMULATOR,
     ModelNotes,
-    StoredRun,
     add_shape_options,
     load_given,
-    not_of_machines,
-    stored_run,
     tell_notes,
 )
-from autoturbo.commands.parser import Parser, whole_number, wrong
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import StoredRun, not_of_machines, stored_run
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ExplainedHost
 from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio

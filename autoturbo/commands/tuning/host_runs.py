@@ -6,7 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import StoredRun, model_of_run, opened
+from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.stored_runs import StoredRun, opened
 from autoturbo.commands.tuning.bench import (
     Compared,
     GainJson,

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, Digest, Dtype, Moment, warn
-from autoturbo.commands.loading import (
-    add_extent_options,
-    add_force_option,
-    opened,
-    origins_of,
-    outputs_of,
-)
-from autoturbo.commands.parser import Actions, OneOf, Parser, takes, whole_number, wrong
+from autoturbo.commands.flag_values import OneOf, whole_number, wrong
+from autoturbo.commands.loading import add_extent_options
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, Parser, takes
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
+from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson

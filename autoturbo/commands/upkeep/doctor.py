@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 from autoturbo.commands.console import Console, warn
-from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import opened
 from autoturbo.commands.upkeep.db import CountsJson
 from autoturbo.errors import AutoTurboError
 from autoturbo.extras import LIBRARIES, how_to_install

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoturbo.commands.console import Console, Digest, Dtype, FaultJson, fault_json, warn
-from autoturbo.commands.loading import add_force_option, load_model, load_targets, outputs_of
-from autoturbo.commands.parser import Actions, takes, whole_number
+from autoturbo.commands.flag_values import whole_number
+from autoturbo.commands.loading import load_model, load_targets
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import TargetError
 from autoturbo.files import Kind
 from autoturbo.registry import HOST
