@@ -37,8 +37,8 @@ class Group:
 
     Attributes:
         dominant: Operator that the mapping is made for.
-        others: Sub-dominants, ascending.
-        operators: All of the group, ascending.
+        others: Sub-dominants: the other candidates of the group, ascending.
+        operators: All operators of the group, ascending.
     """
 
     dominant: int
@@ -174,9 +174,9 @@ def _chains(
     """Return a group's operators in chains; only the last of a chain is read outside of it.
 
     Args:
-        graph: Where they are from.
+        graph: The graph of the operators.
         members: Operators of the stitch operator.
-        groups: Its dominant groups.
+        groups: Dominant groups of the stitch operator.
         kept: Operators that end a chain for any reader.
     """
     group = {index: g for g, found in enumerate(groups) for index in found.operators}

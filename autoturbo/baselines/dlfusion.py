@@ -28,9 +28,9 @@ class Sample:
     """A synthesised layer, measured.
 
     Attributes:
-        figures: Of the layer.
-        cores: That worked on it.
-        seconds: That it took.
+        figures: Figures of the layer.
+        cores: Cores that worked on it.
+        seconds: Seconds that it took.
     """
 
     figures: LayerFigures
@@ -43,11 +43,11 @@ class CoreModel:
     """``log2 cores = constant + by_operations * log2 operations + by_channels * log2 channels``.
 
     Attributes:
-        constant: Of the plane.
-        by_operations: Slope.
-        by_channels: Slope.
-        critical: Operations of one core from which on it is saturated.
-        allowed: Numbers of cores.
+        constant: Height of the fitted plane at one operation and one channel.
+        by_operations: Slope of the plane along the logarithm of operations.
+        by_channels: Slope of the plane along the logarithm of channels.
+        critical: Operations from which on a core is saturated.
+        allowed: Numbers of cores that a block may have, ascending.
     """
 
     constant: float
@@ -121,8 +121,8 @@ class Block:
 
     Attributes:
         first: Index of the first layer.
-        end: One past the last.
-        cores: That work on it.
+        end: Index one past the last layer.
+        cores: Cores that work on the block.
     """
 
     first: int
@@ -136,7 +136,7 @@ class LayerFigures:
 
     Attributes:
         operations: Multiply-accumulates; vector operations where it has none.
-        channels: Of its output.
+        channels: Channels of its output.
     """
 
     operations: float
@@ -172,7 +172,7 @@ def total(costs: BlockCosts, blocks: Sequence[Block]) -> float:
 
 
 FIXED_CORES = 4
-"""Of the strategy that gives all layers the same number."""
+"""Cores of every layer in the strategy that gives all the same number."""
 
 FIXED_LENGTH = 4
 """Layers of a block in the strategy of that name."""
@@ -241,7 +241,7 @@ STRATEGIES: dict[str, Callable[[BlockCosts, CoreModel], tuple[Block, ...]]] = {
     "fixed_blocks": fixed_blocks,
     "dlfusion": dlfusion,
 }
-"""By name; the baseline first."""
+"""Strategies by name, the baseline first."""
 
 
 def unfused(costs: BlockCosts, cores: Sequence[int]) -> tuple[Block, ...]:
@@ -255,8 +255,8 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
     Blocks add up, so a dynamic programme over where the last one begins sees them all.
 
     Args:
-        costs: Of the model on the target.
-        longest: Layers of a block at most; any number if None.
+        costs: Costs of the model's blocks on the target.
+        longest: Most layers of a block; any number if None.
 
     Raises:
         ValueError: No blocks of that length fit.

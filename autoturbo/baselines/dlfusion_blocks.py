@@ -42,10 +42,10 @@ def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Gr
     """Return a convolution with equal channels in and out, and padding that keeps the size.
 
     Args:
-        channels: Of input and output.
+        channels: Channels of input and output.
         size: Rows and columns.
         kernel: Rows and columns of a filter; odd.
-        batch: Samples.
+        batch: Samples of a batch.
     """
     import onnx
     from onnx import TensorProto, helper
@@ -71,7 +71,7 @@ def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Gr
 
 
 CHANNELS = (16, 32, 64, 128, 256, 512)
-"""Of synthesised layers."""
+"""Channels of synthesised layers."""
 
 SIZES = (7, 14, 28, 56)
 """Rows and columns of synthesised layers."""
@@ -83,7 +83,7 @@ class BlockProfiles:
 
     Attributes:
         graph: The model.
-        target: Whose cores are shared out.
+        target: The target whose cores blocks have some of.
         dtype: The compute type.
         made: Schedules that were simulated so far.
     """

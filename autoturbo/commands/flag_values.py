@@ -70,7 +70,7 @@ class OneOf:
     """Takes one of some names.
 
     Attributes:
-        flag: Whose value it is.
+        flag: The flag that takes the value.
         choices: Themselves, or where they are found (``"module:name"``, a function or names):
             looked up only when the flag is given, or completed.
     """

@@ -58,8 +58,8 @@ class ChosenSchedule(NamedTuple):
     """A schedule, and where it is from.
 
     Attributes:
-        name: Of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
-        schedule: Itself.
+        name: Name of its scheduler, or ``"schedule"``, ``"knobs"``, or its run and trial.
+        schedule: The schedule.
         run: Id of the run that found it, where that is known.
         adapted: How it compares, where its settings are those of another batch.
     """
@@ -93,9 +93,9 @@ def chosen_schedule(
     """Return the schedule that the options name; of a scheduler by name, its best one.
 
     Args:
-        options: Of :func:`add_schedule_options`.
+        options: Options that :func:`add_schedule_options` adds.
         pair: What it schedules.
-        evaluator: Of the pair; one of its own if None.
+        evaluator: Evaluator of the pair; a new one if None.
 
     Raises:
         ScheduleFileError: The schedule file does not describe a schedule of the pair.
@@ -121,7 +121,7 @@ def given_schedule(
         given: Knobs or a mapping of them, a schedule, a file of either, or the name of a scheduler;
             the heuristic's if None.
         pair: What it schedules.
-        evaluator: Of the pair.
+        evaluator: Evaluator of the pair.
 
     Raises:
         ScheduleFileError: It describes no schedule of the pair.
@@ -215,7 +215,7 @@ def schedule_of_database(
     """Return the best schedule of the pair that a database has for this version of the scheduler.
 
     Args:
-        path: Of the database.
+        path: Path of the database.
         pair: What it schedules.
         at_batch: Loads the model at another batch; where there is no schedule for this one, that of
             the nearest is adapted. None for no adapting.
@@ -328,10 +328,10 @@ def measured_schedule(
     """Return the measurement of what the text of a schedule file describes, made now.
 
     Args:
-        text: The file's.
+        text: Text of the file.
         pair: What it schedules.
         place: Where the text is from, for errors.
-        evaluator: Of the pair.
+        evaluator: Evaluator of the pair.
 
     Returns:
         The outcome; a failure where the text describes no schedule of the pair.
@@ -419,7 +419,7 @@ def _instead(miss: Miss, pair: AnyPair, *, tried: bool) -> str:
     """Return what finds a schedule where the lookup of a pair's best one failed.
 
     Args:
-        miss: Of the lookup.
+        miss: What the lookup says of there being no schedule.
         pair: What was looked for.
         tried: Whether the nearest batch was of no use.
     """
@@ -438,7 +438,7 @@ def require_libraries(options: argparse.Namespace) -> None:
     """Say before a run that what its flags need is not installed.
 
     Args:
-        options: Of a command that tunes.
+        options: Options of a command that tunes.
 
     Raises:
         UsageError: ONNX Runtime or Ray is not installed.

@@ -38,8 +38,8 @@ class StoredRun(NamedTuple):
 
     Attributes:
         info: What was asked for, and what was found.
-        state: Of the run now.
-        trials: In their order.
+        state: State of the run now.
+        trials: Trials of the run by number.
         verified: The checks that its best schedule passed, where the database has it as the best.
     """
 
@@ -148,12 +148,12 @@ def stored_run(run: str, path: str, *, host: bool = False) -> StoredRun:
     """Return a run with its trials, its state and the checks that its best schedule passed.
 
     Args:
-        run: Its id, the start of one, or the name or path of its folder.
-        path: Of the database.
-        host: Whether it may be of this computer, whose runs have no schedules.
+        run: Id of the run, the start of one, or the name or path of its folder.
+        path: Path of the database.
+        host: Whether the run may be of this computer, whose runs have no schedules.
 
     Raises:
-        RunError: It is, and may not be.
+        RunError: It is of this computer, and may not be.
     """
     with opened(path) as database:
         info = database.run(run)

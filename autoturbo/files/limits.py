@@ -19,9 +19,9 @@ class Limit:
     """The most that is allowed of something.
 
     Attributes:
-        variable: The environment variable that replaces it.
-        usual: Where that is not set.
-        unit: Of both, for messages.
+        variable: Environment variable that replaces the limit.
+        usual: The limit where that variable is not set.
+        unit: Unit of the limit, for messages.
     """
 
     variable: str

@@ -81,8 +81,8 @@ class Outputs:
 
     Attributes:
         inputs: Files and folders that the call reads.
-        database: The one in use; None for none.
-        force: Replace files of another kind.
+        database: Path of the database in use; None for none.
+        force: Whether files of another kind may be replaced.
     """
 
     inputs: tuple[Path, ...] = ()
@@ -100,7 +100,7 @@ class Outputs:
 
         Args:
             path: The file to write; links are followed.
-            kind: Of what is to be written.
+            kind: Kind of the file that is to be written.
             error: What to raise, located at ``path``.
 
         Raises:
@@ -133,8 +133,8 @@ class Outputs:
         """Refuse a folder for outputs before the work; a missing one is made later.
 
         Args:
-            folder: May be missing.
-            files: What is to be written there, by name.
+            folder: The folder, which may be missing.
+            files: Kinds of the files that are to be written there, by name.
             error: What to raise, located at the file.
 
         Raises:

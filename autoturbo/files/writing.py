@@ -100,8 +100,8 @@ def take_away_left(folder: Path, pattern: str = LEFT) -> None:
     """Remove temporary files that killed processes have left.
 
     Args:
-        folder: Where they are.
-        pattern: Their names, also in folders below it.
+        folder: The folder in which they lie.
+        pattern: Pattern of their names, also in folders below it.
     """
     with suppress(OSError):
         for file in folder.glob(pattern) if _HAS_LOCKS else ():

@@ -43,7 +43,7 @@ class FileValue(Rule):
 
     Attributes:
         suffix: End of the name in the file, its unit.
-        name: In the file, where it is not the attribute's with the suffix.
+        name: Name in the file, where it is not the attribute's with the suffix.
         default: The value of a file that leaves the field out; None if it may not.
         timed: Whether only times depend on it: a schedule made for one value runs with any other.
     """
@@ -218,10 +218,10 @@ class Field:
     """A field of a file.
 
     Attributes:
-        name: As the file spells it, with its unit.
-        attribute: That holds it, in SI units.
-        type: Of the attribute.
-        rule: Its annotation.
+        name: Name in the file, with its unit.
+        attribute: Name of the attribute that holds it, in SI units.
+        type: Type of the attribute.
+        rule: Annotation of the attribute.
     """
 
     name: str

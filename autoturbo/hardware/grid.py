@@ -48,8 +48,8 @@ class Axis:
     """A field and the values that it takes.
 
     Attributes:
-        path: Of the field, as :func:`autoturbo.hardware.with_field` takes it.
-        values: In the unit of the field, each once.
+        path: Path of the field, as :func:`autoturbo.hardware.with_field` takes it.
+        values: Values in the unit of the field, each once.
     """
 
     path: str
@@ -102,8 +102,8 @@ class Cost:
     """What a target costs, as its user states it.
 
     Attributes:
-        weights: Of a unit of a field, by the field's short name; empty where a column is the cost.
-        column: Of the table of a sweep; empty where weights are given.
+        weights: Cost of a unit of each field, by its short name; empty where a column is the cost.
+        column: Column of a sweep's table that is the cost; empty where weights are given.
     """
 
     weights: Mapping[str, float]
@@ -127,7 +127,7 @@ def cost_of(
 
     Args:
         stated: What the user says.
-        targets: Whose fields there are.
+        targets: Targets whose fields may be named.
         columns: Names that a sweep's table has besides its fields.
 
     Raises:

@@ -119,7 +119,7 @@ def machine_document(name: str) -> tuple[dict[str, Any], str]:
     """Return the content of a machine's file, and its text with comments.
 
     Args:
-        name: Of a preset, or the path of a file, that :func:`find_machine` knows.
+        name: Name of a preset, or path of a file, that :func:`find_machine` knows.
     """
     path = _FOLDER / f"{name}.yaml" if name in machine_names() else Path(name)
     text = path.read_text("utf-8-sig")

@@ -375,7 +375,7 @@ class Overheads:
         """Return the seconds that kernels take besides their work: launch, ramp and barrier.
 
         Args:
-            work: As for :meth:`ramp`.
+            work: Seconds of work, as :meth:`ramp` takes them.
         """
         return self.per_kernel + self.ramp(work)
 
@@ -385,7 +385,7 @@ class Overheads:
         """Return :meth:`around` of kernels in order that share launches.
 
         Args:
-            work: As for :meth:`ramp`.
+            work: Seconds of work, as :meth:`ramp` takes them.
             opens: Which have a launch of their own; the last before that pays the barrier.
         """
         goes_on = ~opens
@@ -423,10 +423,10 @@ class Calibration:
     Attributes:
         error: Median of the relative errors of simulated times, on measurements that no figure was
             fitted to; a fraction.
-        rows: Measurements that the error is of.
+        rows: Number of measurements that ``error`` is the median of.
         table: Name of the file of measurements.
-        sha256: Of that file; empty where it is not known.
-        date: Of the comparison, YYYY-MM-DD; empty where it is not known.
+        sha256: SHA-256 of that file; empty where it is not known.
+        date: Day of the comparison, YYYY-MM-DD; empty where it is not known.
         regime: Seconds of a kernel that separate short from long ones; 0 where nobody did.
         error_below: The error of rows of shorter kernels.
         error_above: The error of the others.

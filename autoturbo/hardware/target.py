@@ -81,15 +81,15 @@ class Target(Shown):
         clusters: Clusters on the chip, data-parallel.
         cores: Cores in each cluster, in one dimension.
         clock: Hertz of cores and engines.
-        matrix: One per core.
-        vector: One per core.
-        transfer: One per core.
-        dma: One per cluster.
-        lb: One per core.
-        gb: One per cluster.
-        ddr: One, shared by the clusters.
-        overheads: Launch, ramp and barrier.
-        energy: None where nothing is known.
+        matrix: Matrix engine of each core.
+        vector: Vector engine of each core.
+        transfer: Transfer engine of each core.
+        dma: DMA engine of each cluster.
+        lb: Local buffer of each core.
+        gb: Global buffer of each cluster.
+        ddr: Off-chip memory, shared by the clusters.
+        overheads: Seconds of launch, ramp and barrier.
+        energy: Energy of operations and traffic; None where nothing is known.
         calibration: How far simulated times were off measured ones; None where nobody compared.
         dram: Timing of ``ddr``; None where the length of runs does not matter or is not known.
         ranges: Fields that no source settles, by path (``"ddr.share"``), each with the two ends of
@@ -206,7 +206,7 @@ class Target(Shown):
             dtype: The compute type.
             macs: Multiply-accumulates on the matrix engine.
             plain: Simple operations on the vector engine.
-            special: Its slow operations.
+            special: Slow operations on the vector engine.
         """
         slow = self.vector.special_lanes * self.clusters * self.cores * self.clock
         matrix_s = macs / self.matrix_macs_per_second(dtype) if macs else 0.0
@@ -276,7 +276,7 @@ def known_error(target: object, kernel_seconds: float | None = None) -> float | 
 
     Args:
         target: The target, or a machine, of which nothing is known.
-        kernel_seconds: Of a kernel of the result in the mean, where the file has the errors of
+        kernel_seconds: Mean seconds of a kernel of the result, where the file has the errors of
             short and long ones; the error of all measurements if None.
     """
     found = target.calibration if isinstance(target, Target) else None
@@ -419,8 +419,8 @@ def timed_with(target: Target, path: str, value: Any) -> Target:
 
     Args:
         target: The target.
-        path: One of :data:`TIMED`.
-        value: In the unit of the file.
+        path: Path of the field, one of :data:`TIMED`.
+        value: The new value, in the unit of the file.
     """
     section, f = TIMED[path]
     changed = {f.attribute: f.rule.to_si(value)}
@@ -434,7 +434,7 @@ def timed_value(target: Target, path: str) -> float:
 
     Args:
         target: The target.
-        path: One of :data:`TIMED`.
+        path: Path of the field, one of :data:`TIMED`.
     """
     section, f = TIMED[path]
     value = getattr(getattr(target, section) if section else target, f.attribute)

@@ -68,7 +68,7 @@ class Moves:
     """Steps from one candidate to another.
 
     Args:
-        profiles: Of the model on the machine.
+        profiles: Profiles of the model on the machine.
         rng: Where chance comes from.
     """
 
@@ -125,8 +125,8 @@ class Annealing:
     """An annealing search, asked for candidates and told their times.
 
     Args:
-        profiles: Of the model on the machine.
-        seed: Of all chance.
+        profiles: Profiles of the model on the machine.
+        seed: Seed of all random draws.
         starts: Assignments to begin with besides each unit taking all it can.
     """
 
@@ -195,7 +195,7 @@ class Found:
 
     Attributes:
         best: The fastest candidate, measured.
-        latencies: Of every candidate in the order of measuring; infinite where it does not fit.
+        latencies: Seconds of each candidate in the order of measuring; infinite where it fails.
     """
 
     best: MachineMeasurement
@@ -208,9 +208,9 @@ def best_assignment(
     """Return the fastest assignment found; None where none fits.
 
     Args:
-        profiles: Of the model on the machine.
+        profiles: Profiles of the model on the machine.
         trials: Candidates to measure at most, those it starts from included.
-        seed: Of all chance.
+        seed: Seed of all random draws.
         starts: Assignments to begin with besides each unit taking all it can; the result is no
             slower than any that is within the trials.
     """

@@ -300,7 +300,7 @@ def machine_bound(
         graph: The model.
         machine: What it runs on.
         dtype: The compute type of all units.
-        layers: Of the model.
+        layers: The layers of the model.
         units: Per layer, the units that can run it.
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]

@@ -23,19 +23,19 @@ class MachineMeasurement:
     """The measurement of an assignment, in seconds and bytes for the whole batch.
 
     Attributes:
-        latency: Until the last part has ended.
+        latency: Seconds until the last part has ended.
         batch: Samples; None where the model's inputs do not agree on them.
-        ddr_bytes: Of shared memory that kernels and copies read and write.
-        copied_bytes: That cross between units.
+        ddr_bytes: Bytes of shared memory that kernels and copies read and write.
+        copied_bytes: Bytes that are copied from unit to unit.
         busy: Seconds of each unit, by its name.
         copying: Seconds of all copies together.
         peak_bytes: Most bytes of weights and tensors that are held at once.
-        held: Likewise of each unit, by its name.
+        held: Most bytes that each unit holds at once, by its name.
         least: Seconds that no timetable of these parts and copies beats.
-        assignment: Who runs what.
+        assignment: The parts, each with the unit that runs it.
         jobs: Parts and copies, each after what it waits for.
         timetable: When each job runs, aligned with them.
-        profiles: Of the parts, aligned with those of the assignment.
+        profiles: Time and memory of each part, aligned with the parts of the assignment.
     """
 
     latency: float
@@ -65,8 +65,8 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     """Return the measurement of an assignment, or why it does not fit.
 
     Args:
-        profiles: Of the model on the machine.
-        assignment: Of its layers.
+        profiles: Profiles of the model on the machine.
+        assignment: The unit of each layer, in parts.
     """
     times: list[Profile] = []
     for part in assignment.parts:

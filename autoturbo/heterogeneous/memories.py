@@ -15,9 +15,9 @@ class Holding:
     """An allocation in memories for some time.
 
     Attributes:
-        memories: That they count against, by index.
-        bytes: How many.
-        maker: Task at whose begin they are taken.
+        memories: Indices of the memories that the bytes count against.
+        bytes: Bytes that are held.
+        maker: Task at whose begin the bytes are taken.
         users: Tasks that must have ended before they are given back, the maker among them.
     """
 
@@ -46,7 +46,7 @@ class NoRoomError(Exception):
     """A deadlock: no task runs, and no ready task fits the memory.
 
     Attributes:
-        memory: That is too small.
+        memory: Index of the memory that is too small.
         demand: Bytes that would be held in it.
     """
 

@@ -26,7 +26,7 @@ class Job:
 
     Attributes:
         part: Index of the part that runs, or whose results are copied.
-        unit: That runs it, or that they are copied to.
+        unit: Index of the unit that runs the part, or that results are copied to.
         copied: Bytes that are copied; 0 where the part runs.
     """
 
@@ -39,8 +39,8 @@ class Network:
     """The parts of an assignment, the tensors between them, and the resources.
 
     Args:
-        profiles: Of the model on the machine.
-        assignment: Of its layers.
+        profiles: Profiles of the model on the machine.
+        assignment: The unit of each layer, in parts.
     """
 
     def __init__(self, profiles: Profiles, assignment: Assignment) -> None:

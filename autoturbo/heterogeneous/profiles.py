@@ -35,11 +35,11 @@ class Profile:
     """The time and memory of layers together on a unit.
 
     Attributes:
-        seconds: Alone, with the memory's whole bandwidth.
-        bytes: Of shared memory, both directions.
-        spilled: Most bytes of it that hold what layers make for each other.
-        gb_bytes: From and to global buffers.
-        kernels: Launched.
+        seconds: Seconds that they take alone, with the memory's whole bandwidth.
+        bytes: Bytes read from and written to the shared memory.
+        spilled: Most bytes of shared memory that hold what layers make for each other.
+        gb_bytes: Bytes read from and written to global buffers.
+        kernels: Kernels that are launched.
         peak_lb: Most bytes of one core's local buffer in use.
         peak_gb: Most bytes of one cluster's global buffer in use.
     """
@@ -61,7 +61,7 @@ class Profiles:
         graph: The model.
         machine: What it runs on.
         dtype: The compute type of all units.
-        layers: Of the model.
+        layers: The layers of the model.
         units: Per layer, the units that can run it.
         made: Schedules that were simulated so far.
     """

@@ -33,7 +33,7 @@ class UnitSpace(Space):
     """The space of a machine: units of layers and cuts as dimensions.
 
     Attributes:
-        names: Of the layers.
+        names: Names of the layers.
         units: Names of the machine's units.
         published: The candidate that ``Knobs()`` stands for.
     """
@@ -144,10 +144,10 @@ class AnnealingProposer:
     """Proposes candidates of a machine and learns from outcomes.
 
     Args:
-        evaluator: Of the model on the machine.
-        space: Of its candidates.
+        evaluator: Measures candidates of the model on the machine.
+        space: The space that candidates are drawn from.
         objective: What is sought.
-        seed: Of all chance.
+        seed: Seed of all random draws.
     """
 
     def __init__(

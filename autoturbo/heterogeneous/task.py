@@ -42,7 +42,7 @@ class MachineTask:
 
         Args:
             config: What was asked for.
-            machine: Of several units.
+            machine: The machine of several units.
             own_baselines: The user asked for baselines.
         """
         limited = config.trials is not None or config.time_budget is not None

@@ -25,9 +25,9 @@ class Task:
     """A kernel on a unit, or a transfer on a link.
 
     Attributes:
-        resource: Index of what it keeps busy.
-        seconds: That it takes alone; 0 for one that only waits for others.
-        bytes: Of shared memory that it reads and writes.
+        resource: Index of the unit or link that it keeps busy.
+        seconds: Seconds that it takes alone; 0 for one that only waits for others.
+        bytes: Bytes of shared memory that it reads and writes.
         after: Tasks that must have ended, by index; all smaller than its own.
     """
 
@@ -57,9 +57,9 @@ class Timetable:
     """The begin and end of every task.
 
     Attributes:
-        begin: Seconds, per task.
-        end: Seconds, per task.
-        stretches: In order of time, those in which something runs.
+        begin: Second at which each task begins.
+        end: Second at which each task ends.
+        stretches: Stretches in which something runs, in order of time.
         peaks: Most bytes held at once, per memory.
     """
 

@@ -20,11 +20,11 @@ class Line:
     """Layers or sub-graphs that a list tells on one line, those that it adds up.
 
     Attributes:
-        label: Their number, operator and shape, and the first one's name in the model file.
-        members: Their indices.
-        seconds: That they add to the latency together.
-        shares: Of that time.
-        slack: Of sub-graphs the sum, of layers the least.
+        label: Number, operator and shape of the layers, and the first one's name in the model file.
+        members: Indices of the layers or sub-graphs.
+        seconds: Seconds that they add to the latency together.
+        shares: That time by what bounds it.
+        slack: Sum of the slack of sub-graphs, least slack of layers.
     """
 
     label: str

@@ -17,10 +17,10 @@ class Compared:
     """One of two schedules that are laid side by side.
 
     Attributes:
-        name: with its model, batch, target and type.
-        model: its name.
-        measured: the schedule, built and measured again.
-        how: how its figures are known: ``"simulated"``, or ``"measured by"`` what.
+        name: Name of the schedule, with its model, batch, target and type.
+        model: Name of its model.
+        measured: The schedule, built and measured again.
+        how: How its figures are known: ``"simulated"``, or ``"measured by"`` what.
     """
 
     name: str
@@ -49,11 +49,11 @@ def difference(
     """Return two schedules side by side, on one axis of time, as one HTML document.
 
     Args:
-        first: A.
-        second: B.
-        unlike: what makes the comparison doubtful: ``"model"``, ``"batch"``, ...
-        figures: title, A's, B's, and the second over the first.
-        knobs: that differ, by name.
+        first: Schedule A.
+        second: Schedule B.
+        unlike: What makes the comparison doubtful: ``"model"``, ``"batch"``, ...
+        figures: Rows of a title, A's figure, B's figure, and the second over the first.
+        knobs: Values of A and of B of the knobs that differ, by name.
 
     Raises:
         UsageError: the plotting library is not installed.

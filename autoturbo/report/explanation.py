@@ -99,12 +99,12 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        labels: Of the context's layers, by name.
-        subgraphs: Lines that tell them, alike ones on one, those that take longest first.
-        layers: Likewise.
-        shares: The latency, handed out.
-        bound: What no schedule can beat.
-        gap: What lies between, by cause (:func:`autoturbo.simulator.gap.gap_parts`).
+        labels: Labels of the context's layers, by name.
+        subgraphs: Lines of sub-graphs, alike ones on one, those that take longest first.
+        layers: Lines of layers, likewise.
+        shares: The latency, shared out among what bounds it.
+        bound: Lower bound of the latency.
+        gap: Latency above the bound, by cause (:func:`autoturbo.simulator.gap.gap_parts`).
         idle_ddr_s: Seconds in which DDR stood idle though weights could have been fetched.
         advice: The worst bottlenecks, the worst first.
         model_knobs: Knobs of the model that were changed alone, most gained first.
@@ -321,8 +321,8 @@ def _spot(
 
     Args:
         bounds: What was found.
-        number: Of the bottleneck.
-        advice: On it.
+        number: Number of the bottleneck.
+        advice: What would help against it.
         told: Remedies that stand with an earlier one, by its number; this one's are added.
     """
     bottleneck, latency = advice.bottleneck, bounds.shares.latency

@@ -44,7 +44,7 @@ def group_colours(count: int) -> list[str]:
 
 
 _VERSION: Final = "6.4"
-"""Of Vega-Lite: the newest in vl-convert 1.9."""
+"""Version of Vega-Lite: the newest in vl-convert 1.9."""
 
 _ADDRESSES_GIB: Final = 64
 """Address space that V8, in which vl-convert runs Vega, reserves: it aborts where it cannot."""
@@ -174,8 +174,8 @@ class Chart:
     """A chart of the page.
 
     Attributes:
-        name: Of the file with its specification.
-        data: By name.
+        name: Name of the file with its specification.
+        data: Tables by the name that the specification has for each.
         given: What the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
             time up to so many microseconds, which the page's buttons zoom.
     """

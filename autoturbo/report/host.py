@@ -45,10 +45,10 @@ class HostAnswer:
     Attributes:
         model: Name of the model.
         batch: Samples of a batch.
-        agreed: Its inputs agree on the batch.
+        agreed: Whether the model's inputs agree on the batch.
         chosen: Name of the plan that is handed out.
-        plans: Those that were compared, by name, each once.
-        comparison: Of them.
+        plans: Plans that were compared, by name, each once.
+        comparison: Comparison of the plans.
     """
 
     model: str
@@ -204,7 +204,7 @@ class HostStep:
     Attributes:
         base: Name of the simpler plan.
         plan: Name of the other one.
-        differs: In what, in words.
+        differs: What the plan does otherwise, in words.
         gain: How many times as fast it is; None where they were not compared.
     """
 
@@ -258,8 +258,8 @@ def subgraph_rows(
 
     Args:
         answer: The plans.
-        names: Of the operators; empty where the model is not there.
-        parts: Of the model, that were timed by themselves; likewise.
+        names: Names of the operators; empty where the model is not there.
+        parts: Parts of the model that were timed by themselves; empty likewise.
         part_seconds: Returns what a part takes alone; None where that is not known.
     """
     before, last = answer.plans.get(LOOP, answer.plans[WHOLE]), [*answer.plans.values()][-1]

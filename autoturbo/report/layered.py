@@ -42,7 +42,7 @@ class Place:
 
     Attributes:
         node: The node, or for a lane the node whose readers it leads to.
-        rank: From above.
+        rank: Number of the rank, counted from above.
         is_lane: Whether it is a lane.
     """
 
@@ -61,10 +61,10 @@ class Drawing:
     """Where everything of a graph lies.
 
     Attributes:
-        centres: Across, in widths of a box from the left edge, by place.
-        steps: From each place to those one rank below that it is joined to.
-        ranks: How many there are.
-        width: In widths of a box.
+        centres: Distance of each place from the left edge, in widths of a box.
+        steps: Places one rank below that each place is joined to.
+        ranks: Number of ranks.
+        width: Width of the drawing, in widths of a box.
     """
 
     centres: Mapping[Place, float]

@@ -19,8 +19,8 @@ class RunStatus:
     """The state of a run.
 
     Attributes:
-        model: Its name.
-        target: Its name.
+        model: Name of the model.
+        target: Name of the target.
         done: Trials measured or failed.
         total: Trials to make, None where only time limits them.
         best: Least latency in seconds, None where nothing fitted yet.
@@ -29,11 +29,11 @@ class RunStatus:
         bound_fraction: Lower bound over ``best``.
         rate: Trials measured per second.
         screened: Candidates that the cost model looked at.
-        infeasible: Trials that did not fit, by the buffer that overflowed.
+        infeasible: Number of trials that did not fit, by the buffer that overflowed.
         elapsed: Seconds since the start.
         expected: Seconds of the whole run, None while unknown.
-        phase: What comes before the first trial.
-        ended: No trial follows.
+        phase: What is done before the first trial.
+        ended: Whether no trial follows.
     """
 
     model: str
@@ -60,7 +60,7 @@ def live_line(standing: RunStatus, width: int | None = None) -> str:
     ~0:53 left | 88 % of bound | infeasible 7 % (LB 24, GB 3) | 840 measured/s, 18.4 k screened``
 
     Args:
-        standing: The run.
+        standing: State of the run.
         width: Columns that there are; what does not fit is left out, the last parts first, then
             words, the time since the start, the bar and the names. None for all of it.
     """
@@ -77,7 +77,7 @@ def live_lines(
     """Return a line for each of several runs, their parts below each other.
 
     Args:
-        standings: The runs.
+        standings: States of the runs.
         width: Columns that there are, as for :func:`live_line`; all lines leave out the same
             parts, and long names are cut short, not left out.
         height: Lines that there are; where runs are more, the last line sums up those without one:

@@ -40,8 +40,8 @@ class NodeFacts:
     """The facts of a schedule about one operator.
 
     Attributes:
-        metadata: Where it runs, in words.
-        metrics: When, as numbers: microseconds over the whole batch, percent of the latency.
+        metadata: Where the operator runs, in words.
+        metrics: Its time in numbers: microseconds over the whole batch, percent of the latency.
     """
 
     metadata: dict[str, str]
@@ -53,8 +53,8 @@ class Shown:
     """The contents of a written file.
 
     Attributes:
-        nodes: Of the model that it says something of.
-        unnamed: Nodes that it cannot say anything of, for want of a name of their own.
+        nodes: Number of the model's nodes that it says something of.
+        unnamed: Number of nodes that it says nothing of, for want of a name of their own.
     """
 
     nodes: int

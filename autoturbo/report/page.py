@@ -238,12 +238,12 @@ class LayerRow(NamedTuple):
     """A row of the table of layers.
 
     Attributes:
-        label: The layers by number, operator and shape.
-        names: In the model file.
+        label: Number, operator and shape of the layers.
+        names: Names of the layers in the model file.
         scopes: Where their outputs are kept.
         limit: What bounds most of their time; ``-`` where they take none.
-        seconds: That they add to the latency.
-        share: Of it.
+        seconds: Seconds that they add to the latency.
+        share: Share of the latency.
     """
 
     label: str

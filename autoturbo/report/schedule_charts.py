@@ -49,8 +49,8 @@ def speed_chart(
 
     Args:
         rows: Schedules by title, of a model with a batch.
-        tuned: The one that is looked at.
-        ends: Its interval, where measurements vary.
+        tuned: Measurement of the tuned schedule.
+        ends: Both ends of its interval, where measurements vary.
     """
     speeds = (
         (name, row.throughput, "tuned" if row is tuned else "other",
@@ -94,7 +94,7 @@ LIMIT_COLOURS: Final = {
     Limit.MATRIX: "g0", Limit.VECTOR: "g2", Limit.DDR: "g1", Limit.GB: "g4", Limit.TRANSFER: "g3",
     Limit.LB: "g7", Limit.LATENCY: "g5", Limit.LAUNCH: "g6",
 }  # fmt: skip
-"""Of what bounds the time."""
+"""Colours of the limits that bound the time."""
 
 
 def gap_chart(facts: Facts) -> Chart:

@@ -74,7 +74,7 @@ def convergence(
     """Return how the search went by one objective.
 
     Args:
-        trials: Of the run, by number.
+        trials: Trials of the run by number.
         objective: What was sought.
         base: What the heuristic measures; None where it does not fit.
     """
@@ -165,9 +165,9 @@ class Front:
     """The trials by two objectives, with the Pareto front.
 
     Attributes:
-        objectives: Of the axes.
-        points: ``trial``, ``x``, ``y`` of those drawn that something beats.
-        members: The same of those that nothing beats, by ``x``.
+        objectives: Objectives of the two axes.
+        points: ``trial``, ``x``, ``y`` of the drawn trials that another one beats.
+        members: The same of the trials that none beats, by ``x``.
     """
 
     objectives: tuple[Objective, Objective]
@@ -266,8 +266,8 @@ def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictio
     """Predict a run's first rounds again.
 
     Args:
-        trials: By number.
-        ranker: As the run began with it.
+        trials: Trials of the run by number.
+        ranker: The cost model as the run began with it.
         size: Trials of a round.
 
     Returns:
@@ -287,8 +287,8 @@ def predicted_seconds(trials: Sequence[Trial], ranker: Ranker, size: int) -> lis
     """Return what a cost model predicts of trials, each round before its outcomes are known.
 
     Args:
-        trials: By number.
-        ranker: As the run began with it.
+        trials: Trials of the run by number.
+        ranker: The cost model as the run began with it.
         size: Trials of a round.
 
     Returns:
@@ -347,7 +347,7 @@ def owner_title(knob: KnobReport, labels: Mapping[str, str]) -> str:
 
     Args:
         knob: The knob.
-        labels: Of layers by their names; a layer without one is called by its name.
+        labels: Labels of layers by their names; a layer without one is called by its name.
     """
     if not knob.layers:
         return ""

@@ -26,10 +26,10 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     """Return how the best schedule of a run shares out the work; empty where clusters work alike.
 
     Args:
-        knobs: Of the best trial.
-        best: What it measured.
-        trials: All of the run, for the best one whose clusters share out samples: with one sample,
-            one cluster has it all.
+        knobs: Knobs of the best trial.
+        best: Measurement of the best trial.
+        trials: All trials of the run, to find the best whose clusters share out samples: with one
+            sample, one cluster has it all.
     """
     if _COPIES in best.busy:
         return _by_units(best)
@@ -59,7 +59,7 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | N
 
     Args:
         graph: The model.
-        clusters: Of each target, by its name.
+        clusters: Clusters of each target, by its name.
     """
     from autoturbo.graph.batch import trace_batch
 

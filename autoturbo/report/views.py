@@ -38,10 +38,10 @@ class View:
     """The parts of a value that are shown.
 
     Attributes:
-        title: One line.
+        title: Title of one line.
         facts: Names with what they are.
-        headers: Of a table; empty for none.
-        rows: Its cells, the first of each being a name, the others figures.
+        headers: Headers of a table; empty for none.
+        rows: Rows of the table, each a name and figures.
     """
 
     title: str

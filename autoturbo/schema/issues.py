@@ -18,7 +18,7 @@ class ValidationIssue:
     """One thing that is wrong with a document.
 
     Attributes:
-        path: What it is about.
+        path: Path to the value that is wrong.
         message: What is wrong.
         hint: How to mend it.
         at: Whose position counts: the "value" at the path, the "key" that leads there, or the

@@ -25,8 +25,8 @@ def json_schema(kind: Any, title: str, about: str = "") -> dict[str, Any]:
 
     Args:
         kind: The type.
-        title: Of the schema.
-        about: What it describes.
+        title: Title of the schema.
+        about: What the schema describes.
     """
     import copy
 

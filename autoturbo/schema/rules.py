@@ -30,7 +30,7 @@ class Rule:
     Attributes:
         about: What the field means; the description in the published schema.
         unit: What its figure counts ("s", "bytes"); empty where it has none.
-        example: For the published schema; None where there is none.
+        example: Example in the published schema; None where there is none.
     """
 
     about: str = ""
@@ -104,8 +104,8 @@ class Text(Rule):
     """A string, all of whose characters may be bound by a regular expression.
 
     Attributes:
-        pattern: Of the whole text.
-        longest: Characters.
+        pattern: Regular expression of the whole text.
+        longest: Most characters that the text may have.
         form: Name of its format in JSON schema.
         wrong: The message for a text of another form.
         hint: How to mend it.

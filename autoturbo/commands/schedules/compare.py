@@ -116,17 +116,18 @@ class Comparison(Viewed):
     """What schedulers get out of a model on a target.
 
     Attributes:
-        model: Its name.
-        target: Its name.
+        model: Name of the model.
+        target: Name of the target.
         dtype: What it computes in.
-        outcomes: By scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
-            schedule of the database.
+        outcomes: Outcomes by scheduler, what does not fit first, then the slowest; ``"tuned"`` is
+            the best schedule of the database.
         mixed_samples: Why samples cannot be told apart, or None.
         recorded: Seconds that the database says of the tuned schedule, where measuring it now gives
             something else; else None.
         known_error: Relative error of the target's simulated times; None where nobody compared
             them with measured ones.
-        ranges: Of the heuristic, where its latency depends on what is not published of the target.
+        ranges: Range of the heuristic's latency, where that depends on what is not published of the
+            target.
     """
 
     model: str

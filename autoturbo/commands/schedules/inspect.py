@@ -87,10 +87,10 @@ class Inspection(Viewed):
 
     Attributes:
         model: The model.
-        facts: Its operators, layers, MACs and bytes, by the names of ``inspect --json``.
-        mixed: Why its samples cannot be told apart; None where they can.
-        bounds: By target, the lower bound of the latency.
-        dtypes: By target, what it computes in.
+        facts: Operators, layers, MACs and bytes of the model, by the names of ``inspect --json``.
+        mixed: Why samples of the model cannot be told apart; None where they can.
+        bounds: Lower bound of the latency by target.
+        dtypes: Data type by target.
     """
 
     model: Graph

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FILE = "trace.json"
 
 _SIDE_CAR = "netron.json"
-"""In the run's folder, where --netron names no file."""
+"""Name of the side-car in the run's folder, where --netron names no file."""
 
 USAGE = "RUN [-o FILE] [--netron [FILE]] [options]"
 EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"

@@ -25,8 +25,8 @@ def apply_schedule(
     Regions and memory are checked first: a schedule that fails is not written.
 
     Args:
-        schedule: Of the model, on a target or a machine.
-        model: Its file, or the name of a workload.
+        schedule: A schedule of the model, on a target or a machine.
+        model: File of the model, or the name of a workload.
         out: The ONNX file to write.
         outputs: What it may not replace besides the model.
 

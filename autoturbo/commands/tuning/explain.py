@@ -86,7 +86,7 @@ class Explanation(Viewed):
     Attributes:
         title: The model, the target and the schedule.
         bounds: What the latency is made of, and changes that were tried.
-        importance: Of the knobs, by the trials of a run; None where there is no run.
+        importance: Importance of the knobs, by the trials of a run; None where there is no run.
     """
 
     title: str
@@ -120,8 +120,8 @@ def importance_in_run(
 
     Args:
         info: The run.
-        trials: Its trials.
-        model_scheduler: Of its model and its target.
+        trials: Trials of the run.
+        model_scheduler: Schedules the run's model on its target.
         seed: Deals the trials out to training and test.
     """
     from autoturbo.report.importance import importance_of

@@ -28,7 +28,7 @@ _CONNECTIONS = 32
 """Connections at a time, each of which has a thread: browsers open six."""
 
 _STREAMS = 16
-"""Of these, those that tell what becomes of a page, one for each page in view."""
+"""Connections that tell what becomes of a page, one for each page in view."""
 
 _REQUEST_S = 10.0
 """Seconds in which a request has to come, and its page has to be taken."""

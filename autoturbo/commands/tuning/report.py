@@ -156,7 +156,7 @@ def light_page_of(
 
     Args:
         run: The run.
-        database: That has it.
+        database: The database that has the run.
         whole: Address at which the whole report is made; empty for none.
         note: Why there can be no whole report; empty where there can.
     """

@@ -121,7 +121,7 @@ def seconds_per_trial(
 
     Args:
         make: Makes the evaluator anew.
-        workers: That measure at a time; one process proposes.
+        workers: Processes that measure at a time; one process proposes.
         clock: Returns seconds.
     """
     took = 0.0

@@ -93,4 +93,4 @@ _OFFERS: dict[str, Offer] = {
     "B": _runs_or_files,
     "names": _commands,
 }
-"""By what the help calls an argument, or by its name in the options where that says too little."""
+"""Offers by what the help calls an argument, or by its name in the options if that says more."""

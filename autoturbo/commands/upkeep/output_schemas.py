@@ -50,7 +50,7 @@ def output_schema(name: str) -> dict[str, Any]:
     """Return the schema of one line that a command prints; an error is a line of its own.
 
     Args:
-        name: Of a command, ``"targets list"`` where it has actions, or :data:`ERROR`.
+        name: Name of a command, ``"targets list"`` where it has actions, or :data:`ERROR`.
 
     Raises:
         UsageError: There is none of that name.
