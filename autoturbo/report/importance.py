@@ -64,7 +64,7 @@ class KnobReport:
         best: Value in the best trial; None where nothing was measured.
         as_start: Number of the start that ``"auto"`` stands for, where that sets the knob; None for
             a value of its own, and for what the published heuristic decides.
-        border: Which end of the numbers offered the best value is, where the knob takes further ones.
+        border: Which end of the numbers offered the best value is, where the knob takes more.
         tried: Values that were tried.
         offered: Values that there are.
     """
