@@ -73,7 +73,7 @@ def fault_json(error: AutoTurboError) -> FaultJson:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What a command prints with.
+    """The two streams of a command: its answer, and lines for people.
 
     Attributes:
         json: Standard output is for one JSON object a line, and everything for people goes to

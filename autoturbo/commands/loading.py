@@ -32,7 +32,7 @@ _TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
 
 
 class Pair(NamedTuple, Generic[_TargetT_co]):
-    """What is scheduled, on what, in which data type.
+    """A model, the target that it is scheduled on, and the data type.
 
     Attributes:
         model: The graph.

@@ -24,7 +24,7 @@ _FOLDER = "folder"
 
 
 def add_force_option(parser: Parser) -> None:
-    """Add whether outputs may replace what is not theirs."""
+    """Add ``--force``, which lets outputs replace files of another kind."""
     text = "replace a file of another kind; never an input or the database"
     parser.group("what is kept").add_argument("--force", action="store_true", help=text)
 

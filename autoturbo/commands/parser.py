@@ -164,7 +164,7 @@ def _not_understood(argument: str, parser: Parser, *, positional: bool) -> Usage
 
 
 def takes(*flags: str, group: Group | None = None, **settings: Any) -> Callable[[Parser], object]:
-    """Return what adds an argument to a parser, under a title of the help where one is given."""
+    """Return a function that adds an argument to a parser, under a title of the help if given."""
 
     def add(parser: Parser) -> object:
         place = parser.group(group) if group else parser
@@ -185,7 +185,7 @@ class Actions:
     def __call__(
         self, example: str, *arguments: Callable[[Parser], object], usage: str = ""
     ) -> Callable[[Run], Run]:
-        """Return what makes a function an action.
+        """Return a decorator that makes a function an action of the command.
 
         Args:
             example: One command line.

@@ -416,7 +416,7 @@ def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, Any]) -> 
 
 
 def _instead(miss: Miss, pair: AnyPair, *, tried: bool) -> str:
-    """Return what finds a schedule where the lookup of a pair's best one failed.
+    """Return the hint how to get a schedule where the lookup of a pair's best one failed.
 
     Args:
         miss: What the lookup says of there being no schedule.

@@ -34,7 +34,7 @@ def origins_of(versions: Iterable[str]) -> str:
 
 
 class StoredRun(NamedTuple):
-    """What a database knows of a run.
+    """A run with its trials and its state, as a database keeps them.
 
     Attributes:
         info: What was asked for, and what was found.

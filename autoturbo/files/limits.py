@@ -16,7 +16,7 @@ from autoturbo.errors import Location, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that is allowed of something.
+    """A limit that an environment variable can replace.
 
     Attributes:
         variable: Environment variable that replaces the limit.

@@ -39,7 +39,7 @@ class Kind(enum.Enum):
     pattern: bytes
 
     def __new__(cls, text: str, pattern: bytes) -> Self:
-        """Make one whose value is the text."""
+        """Make a kind whose value is its name for people."""
         kind = object.__new__(cls)
         kind._value_, kind.pattern = text, pattern
         return kind
@@ -90,7 +90,7 @@ class Outputs:
     force: bool = False
 
     def reading(self, *inputs: str | Path | None) -> Outputs:
-        """Return the same with more inputs; names that no file has are none."""
+        """Return these outputs with more inputs; names that no file has are left out."""
         # not Path.is_file, which raises for names that no file can have
         there = [Path(path) for path in inputs if path and os.path.isfile(path)]  # noqa: PTH113
         return Outputs((*self.inputs, *there), self.database, self.force)

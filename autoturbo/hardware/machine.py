@@ -116,7 +116,7 @@ class Link:
     ] = True
 
     def joins(self, first: Unit, second: Unit) -> bool:
-        """Return whether it connects two units."""
+        """Return whether the link connects two units."""
         ends = {first.name, first.kind}, {second.name, second.kind}
         first_end, second_end = self.units
         return (first_end in ends[0] and second_end in ends[1]) or (
@@ -228,7 +228,7 @@ def machine_as_dict(machine: Machine) -> dict[str, Any]:
 
 
 def _unit_entry(units: list[Unit]) -> dict[str, Any]:
-    """Return equal units as one entry."""
+    """Return the entry of a file for some equal units, with their count."""
     unit = units[0]
     left_out = ("schema_version", *SHARED)
     body = {k: v for k, v in unit.target.as_dict().items() if k not in left_out}

@@ -314,7 +314,7 @@ class DramTiming:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What a kernel takes besides its work.
+    """Seconds that a kernel takes besides its work.
 
     Attributes:
         kernel_launch: Seconds from the end of the kernel before until the first core begins.
@@ -454,7 +454,7 @@ class Calibration:
     rows_below: Annotated[int, whole("measurements of shorter kernels", 8, low=0, default=0)] = 0
 
     def error_of(self, kernel_seconds: float) -> float:
-        """Return the error of what runs kernels of a length.
+        """Return the relative error of a result whose kernels take so long in the mean.
 
         Of a length that nothing was measured of, the error of all rows is all that is known.
         """

@@ -253,7 +253,7 @@ def _hash(target: Target) -> str:
 
 
 def _forget_defaults(target: Target, document: dict[str, Any]) -> None:
-    """Leave out what fields say that came later: hashes from before them hold for such chips."""
+    """Drop fields that came later where they change nothing: older hashes then still hold."""
     if not (target.dma.bypasses_gb and target.gb.capacity):
         for engine in document["engines"]:
             engine.pop("bypasses_gb", None)

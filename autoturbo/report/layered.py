@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Where everything of a graph lies.
+    """Positions of the boxes and lanes of a graph.
 
     Attributes:
         centres: Distance of each place from the left edge, in widths of a box.

@@ -55,12 +55,12 @@ class InvalidError(Exception):
 
     @property
     def first(self) -> ValidationIssue:
-        """Return what is told where only one thing is."""
+        """Return the issue that is told where a message has room for one."""
         return self.issues[0]
 
 
 def fault(message: str, hint: str | None = None, **more: Any) -> Exception:
-    """Return what a check of a field raises."""
+    """Return the exception that a field's check raises for a wrong value."""
     from pydantic_core import PydanticCustomError
 
     return PydanticCustomError("said", "{message}", {"message": message, "hint": hint, **more})

@@ -14,7 +14,7 @@ SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
 @functools.lru_cache(maxsize=128)
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return what checks values of a type."""
+    """Return pydantic's adapter of a type, which checks values and makes schemas."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

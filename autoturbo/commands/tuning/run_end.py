@@ -157,7 +157,7 @@ def _complaints(result: TuneResult) -> list[str]:
 
 
 def _named(trial: int) -> str:
-    """Return how people are told of a trial."""
+    """Return a trial as sentences name it: ``trial 12``, or the heuristic."""
     return f"trial {trial}" if trial else "the heuristic"
 
 
@@ -253,7 +253,7 @@ def _lines(
 
 
 def _shared(said: Iterable[tuple[str, str]]) -> list[str]:
-    """Return sentences, each once, after whom they are said of; not what is empty.
+    """Return each sentence once, behind the names that it holds for; leave out empty ones.
 
     Args:
         said: Each sentence, and of whom; nobody is named where one sentence holds for all.
