@@ -41,7 +41,9 @@ def without_secrets(text: str, url: str) -> str:
     secrets = [m["value"] for m in _PARAMETER.finditer(url) if _SECRET_NAME.search(m["name"])]
     if found := _WITH_PASSWORD.match(url):  # also up to its first "@"
         secrets += [found["password"], found["password"].partition("@")[0]]
+    # the longest first: a secret may be part of another one
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        # drivers tell it as it stands in the URL, decoded, encoded again, or as Python writes texts
         for form in (secret, unquote(secret), unquote_plus(secret), quote(secret, safe=""),
                      quote_plus(unquote(secret)), repr(unquote(secret))[1:-1]):  # fmt: skip
             text = text.replace(form, HIDDEN)

@@ -65,6 +65,7 @@ def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
     context = plan.context
     outputs = set(context.graph.outputs)
     kernel: dict[int, int] = {}
+    # readers come first: a layer joins the kernel that they are in
     for layer in reversed(context.layers):
         readers = {r for t in layer.outputs for r in context.consumers[t]}
         own = {kernel[reader] for reader in readers}
@@ -101,6 +102,7 @@ def scheduled(model: Graph, plan: Plan, share: Share) -> Schedule:
     order = _order(subgraphs, plan)
     bound = bind_instances(instances, order, always=True)
     scopes = _scopes(instances, bound)
+    # demoting moves other buffers, so that more may spill; each round sends one to DDR, so it ends
     while True:
         placement = Placement(bound.bindings, tuple(scopes))
         schedule = assemble(

@@ -148,6 +148,7 @@ def plan_of(graph: Graph, target: Target, dtype: str) -> Plan:
     members = stitch_ops(graph)
     groups = [dominant_groups(graph, m) if len(m) > 1 else [] for m in members]
     plan = _plan(graph, target, dtype, members, groups, frozenset())
+    # only layers show which dominants their cores would recompute, so the plan is made twice
     kept = frozenset(_not_local(plan.context, (g for found in groups for g in found)))
     return _plan(graph, target, dtype, members, groups, kept) if kept else plan
 

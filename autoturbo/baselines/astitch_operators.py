@@ -52,6 +52,7 @@ def _remote_stitching(contraction: Contraction, stitchable: list[bool]) -> None:
         if partner is None:
             joined.append(root)
         elif contraction.join(partner, root):
+            # a join makes new ways, which the pairs after it must see
             joined[joined.index(partner)] = contraction.root(partner)
             reach = contraction.reach()
 
@@ -105,6 +106,7 @@ class Contraction:
 
     def _leads(self, start: int, end: int) -> bool:
         """Return whether a path leads from one node to another through a third."""
+        # operators are joined in order: what begins after the end's last one leads nowhere back
         latest = self.members[end][-1]
         stack = [node for node in self.after[start] if node != end]
         seen = set(stack)

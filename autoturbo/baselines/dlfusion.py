@@ -58,6 +58,7 @@ class CoreModel:
 
     def cores(self, figures: LayerFigures) -> int:
         """Return the allowed number of cores nearest to the model's optimum for a layer."""
+        # a layer without work has no logarithm, and counts as one operation
         power = (
             self.constant
             + self.by_operations * math.log2(max(figures.operations, 1.0))
@@ -68,6 +69,7 @@ class CoreModel:
     def nearest(self, cores: float) -> int:
         """Return the allowed number nearest to any, in powers of two."""
         power = math.log2(max(cores, 1.0))
+        # of two that are as near, the fewer
         return min(self.allowed, key=lambda one: (abs(math.log2(one) - power), one))
 
 
@@ -270,6 +272,7 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
             for first in range(max(0, end - longest), end)
             for cores in allowed_cores(costs.cores)
         )
+        # of equal ways the longest last block, then the fewest cores
         seconds, first, cores = min(ways)
         best.append((seconds, (*best[first][1], Block(first, end, cores))))
     if math.isinf(best[-1][0]):

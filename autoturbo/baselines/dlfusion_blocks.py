@@ -179,6 +179,7 @@ def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
     evaluator = Evaluator(graph, fewer, dtype)
     *inner, last = layers_of(graph)
     joined = tuple(SubGraphKnobs(layer.name, boundary="merge") for layer in inner)
+    # blocks hand over through off-chip memory, whatever would fit on the chip
     knobs = Knobs(output_scope="DDR", overrides=(*joined, SubGraphKnobs(last.name, boundary="cut")))
     return evaluator.evaluate(knobs)
 
@@ -194,6 +195,7 @@ def core_model(target: Target, dtype: str) -> CoreModel:
             for cores in allowed:
                 seconds = fused_seconds(graph, target, dtype, cores)
                 samples.append(Sample(figures, cores, seconds))
+    # a layer that does not fit so few cores says nothing of how fast they are
     return fit([sample for sample in samples if math.isfinite(sample.seconds)], allowed)
 
 

@@ -107,6 +107,7 @@ def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
     """Return the arguments of ``add_argument`` for a field."""
     what, name = option_of(declared), {"dest": declared.name}
     if what.kind == "switch":
+        # None where it is not given, so that resuming keeps what the run has
         return {**name, "action": "store_const", "const": declared.default is not True}
     if what.kind in READERS:
         return {**name, "metavar": what.metavar, "action": "append"}

@@ -121,6 +121,7 @@ def _named(
     """
 
     def convert(text: str) -> tuple[str, _T]:
+        # the last sign: names of inputs may hold one
         name, _, rest = text.rpartition("=")
         try:
             if name:

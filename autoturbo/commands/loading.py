@@ -329,6 +329,7 @@ def load_pairs(
     from autoturbo.hardware.machine_files import find_target
 
     on = [find_target(name) for name in dict.fromkeys(targets)]
+    # before the models, which take longer to load
     for target in on:
         chosen_dtype(target, options.dtype)
     of = [load_given(name, options) for name in dict.fromkeys(models)]

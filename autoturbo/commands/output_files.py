@@ -33,6 +33,7 @@ def outputs_of(options: argparse.Namespace) -> Outputs:
     """Return what guards the outputs of a command: every file among its arguments is an input."""
     given = {name: value for name, value in vars(options).items() if name not in _NO_INPUTS}
     folder = (Path(given[_FOLDER]),) if given.get(_FOLDER) else ()
+    # a text that names a file by chance is guarded too, which does no harm
     names = (name for value in given.values() for name in _names(value))
     return Outputs(folder, Path(options.db), options.force).reading(*names)
 

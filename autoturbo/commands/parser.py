@@ -53,6 +53,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that raises :class:`UsageError`."""
 
     def __init__(self, **settings: Any) -> None:
+        # no abbreviations: one would mean something else once there is another flag
         super().__init__(
             formatter_class=HelpFormatter, allow_abbrev=False, add_help=False, **settings
         )

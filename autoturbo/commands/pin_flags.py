@@ -34,6 +34,7 @@ def fixed_of(texts: Iterable[str]) -> dict[str, Value]:
 
     fixed: dict[str, Value] = {}
     for text in texts:
+        # the last sign: names of layers may hold one
         name, sign, value = text.rpartition("=")
         if not sign and not Path(text).is_file():
             hint = "for example --fix prefetch_depth=3, --fix conv1.factor=4 or --fix knobs.json"

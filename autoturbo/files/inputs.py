@@ -37,6 +37,7 @@ def open_input(path: Path) -> BinaryIO:
         os.close(handle)
         message = f"a named pipe to which nobody has written within {_WRITER_S} s"
         raise OSError(errno.ETIMEDOUT, message)
+    # only for the first byte is there a limit of time
     os.set_blocking(handle, True)
     return os.fdopen(handle, "rb")
 
@@ -50,6 +51,7 @@ def read_text(path: Path) -> str:
     """
     most = MEMORY.bytes
     with open_input(path) as file:
+        # one byte too many tells a file that is too long; a pipe has no size to ask for
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"too large, {MEMORY.hint}")

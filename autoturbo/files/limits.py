@@ -36,6 +36,7 @@ class Limit:
             UsageError: The environment variable is not a positive whole number.
         """
         text = os.environ.get(self.variable) or str(self.usual)
+        # few digits, since int() refuses thousands of them in words of its own
         if not re.fullmatch("[0-9]{1,12}", text):
             at = Location(field=self.variable)
             raise UsageError(f"{text!r:.40} is not a whole number from 1 on", at)

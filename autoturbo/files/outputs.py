@@ -115,15 +115,17 @@ class Outputs:
         head = _head(place, _HEAD)
         if head is None:
             raise error("a file is there that cannot be read", at, _ELSEWHERE)
+        # raw numbers have no head of their own: the model that they lie beside has one
         if kind is Kind.WEIGHTS and place.suffix == ".data":
             ours = Kind.MODEL.begins(_head(place.with_suffix(""), 2) or b"")
         else:
             ours = kind.begins(head)
-        if ours or not head:
+        if ours or not head:  # an empty file holds nothing to lose
             return
         if not self.force:
             message = f"{_described(head)} is there, which is not {kind.value}"
             raise error(message, at, f"{_ELSEWHERE}, or replace it with --force")
+        # --force is for files of another kind, not for what the call itself reads
         if any(_is_data_of(place, model) for model in self.inputs):
             raise error("it would replace the weights of an input", at, _ELSEWHERE)
 

@@ -127,17 +127,22 @@ def lock(handle: int, *, shared: bool = False) -> None:
 @contextmanager
 def _replacing(place: Path) -> Iterator[BinaryIO]:
     temporary = _temporary(place)
+    # once a process: listing a folder of many files takes long
     if temporary.parent not in _swept:
         _swept.add(temporary.parent)
         take_away_left(temporary.parent)
     try:
+        # never into a file that is there, whoever made it
         with temporary.open("xb") as file:
+            # without locks nobody else takes the file away either: see take_away_left
             with suppress(OSError):
                 lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
+        # a link stays one: what it leads to is replaced
         temporary.replace(os.path.realpath(place))
+    # Ctrl-C leaves no temporary file either
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -80,6 +80,7 @@ class CheckedValue(FileValue):
 
     def to_si(self, value: Any) -> Any:
         """Return the attribute's value, a tuple for a list."""
+        # targets and machines are hashed, so nothing in them may be a list
         return tuple(value) if isinstance(value, list) else value
 
     def from_si(self, value: Any) -> Any:

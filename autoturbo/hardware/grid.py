@@ -310,6 +310,7 @@ def _values(item: str, text: str) -> list[Value]:
 def _doubled(first: float, last: float, text: str) -> list[Value]:
     if first <= 0:
         raise _wrong(text, f"{first:g} cannot be doubled")
+    # the logarithm of an exact power may come out a little below it
     steps = math.floor(math.log2(last / first) + 1e-9)
     if steps >= MOST_POINTS:
         raise _wrong(text, f"{steps + 1} values are too many")
@@ -320,6 +321,7 @@ def _evenly(first: float, last: float, count: int, text: str) -> list[Value]:
     if not 2 <= count <= MOST_POINTS:  # noqa: PLR2004  both ends
         raise _wrong(text, f"{count} values from {first:g} to {last:g} cannot be")
     steps = [first + (last - first) * step / (count - 1) for step in range(count)]
+    # as many digits as target files have, so that 0.3 is not 0.30000000000000004
     return [_whole(float(f"{value:.12g}")) for value in steps]
 
 

@@ -181,8 +181,10 @@ def _issues(value: Any) -> Iterator[ValidationIssue]:
     """Yield the issues that the types of the fields do not catch."""
     listed = value["units"]
     for index, unit in enumerate(listed):
+        # a unit is checked as the target that it is with the shared memory
         for issue in target_issues({**unit, **_shared(value)}):
             yield issue.under(("units", index))
+    # a layer that no other unit takes must run somewhere
     if "takes" in listed[0]:
         yield ValidationIssue(("units", 0, "takes"), "the first unit must take everything")
     kinds = [unit["name"] for unit in listed]

@@ -386,6 +386,7 @@ def to_document(target: Target) -> dict[str, Any]:
         for key, (section, _) in ENGINES.items()
     ]
     held = {key: getattr(target, key) for key in PARTS}
+    # a chip without a global buffer has no section of it, as its file has none
     parts = {
         key: written(PARTS[key][0], value)
         for key, value in held.items()

@@ -35,6 +35,7 @@ def check(document: Document) -> list[TargetError]:
     """Return all errors of a document, in the order of the file."""
     issues = check_part(target_type(), document.value)
     if issues:
+        # missing engines are told beside wrong fields; contradictions only of fields that are right
         wrong = {issue.path for issue in issues}
         issues += tuple(i for i in _engine_counts(document.value) if i.path not in wrong)
     return located(document, issues or target_issues(document.value))
@@ -80,6 +81,7 @@ def located(document: Document, issues: Iterable[ValidationIssue]) -> list[Targe
     """Return the errors of issues and of repeated fields, in the order of the file."""
     twice = [_duplicate(document, path, place) for path, place in document.duplicates]
     pairs = [(_position(document, issue), issue) for issue in (*twice, *issues)]
+    # what stands nowhere in the file comes first
     pairs.sort(key=lambda pair: pair[0] or (0, 0))
     return [_error(document, issue, position) for position, issue in pairs]
 

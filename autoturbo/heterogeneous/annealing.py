@@ -146,6 +146,7 @@ class Annealing:
         proposed = [candidate for candidate in self._first if candidate not in self.known][:count]
         if self._at is None:
             return proposed
+        # by what was told, not by what was drawn: a run that goes on proposes the same
         self._moves.rng = np.random.default_rng([self._seed, self._told])
         moves, lost, position = self._moves, 0, self._at
         while len(proposed) < count and lost < LOST:
@@ -175,6 +176,7 @@ class Annealing:
             self._at, self._since = self._best, 0
 
     def _accepted(self, now: float, then: float) -> bool:
+        # the 1 keeps these draws apart from those of ask()
         rng = np.random.default_rng([self._seed, self._told, 1])
         return then <= now or bool(rng.random() < math.exp(-(then / now - 1) / self._heat))
 

@@ -305,6 +305,7 @@ def machine_bound(
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]
     first = LowerBound(0.0, 0.0, 0.0)
+    # the first unit takes everything, so a layer with no choice is the first one's
     bound = [i for layer, possible in zip(layers, units, strict=True) if len(possible) == 1
              for i in layer.operators]  # fmt: skip
     if bound:

@@ -122,6 +122,7 @@ class Network:
 
     def _copy(self, first: int, second: int, size: int, after: int) -> Task:
         link = self.machine.link(first, second)
+        # read once and written once
         touched = 2 * size if link is None or link.through_ddr else 0
         seconds = copy_seconds(self.machine, first, second, size)
         resource = self.links[min(first, second), max(first, second)]

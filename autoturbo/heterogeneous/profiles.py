@@ -134,6 +134,7 @@ def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> floa
     """Return the seconds to copy bytes from one unit to another, at full bandwidth."""
     link = machine.link(first, second)
     if link is None:
+        # the copy reads and writes the shared memory: there is no other way
         return machine.switch + machine.ddr.latency + 2 * copied / machine.bandwidth
     return machine.switch + link.latency + copied / link.bandwidth
 
@@ -154,4 +155,4 @@ def _spilled(schedule: Schedule) -> int:
         inside = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
         inner = [np.asarray(column)[inside] for column in dataclasses.astuple(timeline.buffers)]
         total += live_peak_bytes(Buffers(*inner), Scope.DDR)
-    return total * schedule.share.copies
+    return total * schedule.share.copies  # a timeline stands for all clusters that work alike

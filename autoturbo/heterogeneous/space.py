@@ -59,6 +59,7 @@ class UnitSpace(Space):
             if read
         ]
         published = decisions_of(profiles, evaluator.published)
+        # the published candidate is told in the names of a space, which has to be there first
         space = UnitSpace(tuple(choices), names=evaluator.names, units=units)
         return UnitSpace(
             space.dimensions, names=space.names, units=units, published=space.said(published)

@@ -117,6 +117,7 @@ def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
     parts = list(demands)
     if sum(demands) <= bandwidth:
         return parts
+    # the most modest first: what they leave goes to the others
     remaining, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for position, index in enumerate(waiting):
         parts[index] = min(demands[index], remaining / (len(waiting) - position))
@@ -177,11 +178,13 @@ class _Run:
                 raise error
 
     def _offer(self, index: int) -> None:
+        # a heap gives the least: the longest path first, of equals the first by number
         heapq.heappush(self.ready[self.tasks[index].resource], (-self.ranks[index], index))
 
     def _start(self) -> None:
         """Give every free resource its next task; a task without seconds is over at once."""
         moved = True
+        # a task that is over at once makes others ready, on resources already looked at
         while moved:
             moved = False
             for resource, queue in enumerate(self.ready):

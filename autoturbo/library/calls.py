@@ -41,6 +41,7 @@ def _read(call: type, function: str, given: Mapping[str, Any]) -> dict[str, Any]
             hint = did_you_mean(said, options)
             raise UsageError(f"{function} has no argument {said!r}", hint=hint)
         kind = option_of(options[name]).kind
+        # numpy's whole numbers are as good as Python's
         if kind == "count" and value is not None and not isinstance(value, Integral):
             raise UsageError(f"{name}: {value!r} is not a whole number")
         if isinstance(told, str) and kind in ("seconds", "share"):

@@ -68,6 +68,7 @@ def as_model(model: Model, inputs: object = None, **extents: Any) -> Graph:
     if torch is not None and isinstance(model, torch.nn.Module):
         return load_model(_exported(torch, model, inputs), **given)
     name, content = _content(model)
+    # the same bytes are the same file, so that a model loaded twice is written once
     file = _folder() / hashlib.sha256(content).hexdigest()[:16] / f"{name}.onnx"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
@@ -100,6 +101,7 @@ def _exported(torch: Any, module: Any, inputs: object) -> Path:
     if inputs is None:
         hint = "inputs=(torch.zeros(1, 3, 224, 224),)"
         raise UsageError("a torch.nn.Module needs example inputs", hint=hint)
+    # a folder of its own: weights go to files beside it, whose names torch chooses
     file = Path(tempfile.mkdtemp(dir=_folder())) / f"{_plain(type(module).__name__).lower()}.onnx"
     try:
         torch.onnx.export(

@@ -174,6 +174,7 @@ def _showing(call: TuneArguments | SweepArguments) -> AbstractContextManager[Liv
     """Return a context that shows how a call stands, where that is wanted."""
     shown = call.progress
     if shown is None:
+        # a notebook's standard error is no terminal, but it shows the line
         shown = sys.stderr.isatty() or "ipykernel" in sys.modules
     if not shown or call.on_progress is not None:
         return nullcontext()

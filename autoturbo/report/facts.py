@@ -284,6 +284,7 @@ def _trust(
 ) -> Evidence:
     same = None
     if is_simulated(info):
+        # the simulator has no noise, so anything but the same bits is a fault
         same = evaluator.measure(best.schedule) == handed.measurement
     again, refused = _again(handed, same), len(info.refused)
     if verified is not None and verified.verifier == VERIFIER_VERSION:

@@ -64,6 +64,7 @@ def rendered(name: str, **given: object) -> str:
 def _environment() -> Environment:
     """Return the templates' environment, which keeps those that it has compiled."""
     environment = Environment(
+        # names of models come from strangers: they are text, never markup
         loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
@@ -146,6 +147,7 @@ def _shown(value: Any) -> Any:
 
 def _packed(column: Sequence[Any]) -> Any:
     if any(isinstance(value, str) for value in column):
+        # names of layers come again in thousands of bars: each is written once
         texts = {text: number for number, text in enumerate(dict.fromkeys(column))}
         words = [None if text is None else plain(text) for text in texts]
         return {"of": words, "at": [texts[value] for value in column]}

@@ -195,6 +195,7 @@ def _judged(
     if float(((labels - labels.mean()) ** 2).sum()) < _SIGNAL * of_noise:
         return None, shares
     added, predicted = np.zeros(rows.shape), np.zeros(len(labels))
+    # dealt at random: trials in a row come from one stage of the search, and are alike
     part = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     for fold in range(FOLDS):
         held = part == fold

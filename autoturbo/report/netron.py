@@ -106,6 +106,7 @@ def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
     model = _read(schedule)
     graph = schedule.context.graph
     by_output = {
+        # by what they make: nodes may lack names, tensors have one each
         graph.tensors[operator.outputs[0]].name: facts
         for operator, facts in zip(graph.operators, facts_of(schedule), strict=True)
         if operator.outputs

@@ -124,6 +124,7 @@ def roofline_chart(
     knee = peak / bandwidth
     across = [knee, *(point[2] for point in points)]
     low, high = min(across) / _BEYOND, max(across) * _BEYOND
+    # a model without products has no points, and still a roof
     lowest = min((point[3] for point in points), default=peak / 1e12) / _BEYOND
     highest = peak / 1e12 * _BEYOND
     roof = ((at, min(peak, bandwidth * at) / 1e12) for at in (low, knee, high))

@@ -99,6 +99,7 @@ def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Column
         bars = list(_bars(schedule, kernels, gap))
         if len(bars) <= MOST_BARS or gap > span:
             break
+        # coarser until the bars are few enough; beyond the pass nothing is left to join
         gap *= 2
     instructions = sum(len(kernel.program.where) for kernel in kernels)
     note = (

@@ -176,6 +176,7 @@ def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[di
             common = {"cat": "data", "name": "reads", "id": number, "tid": _KERNELS}
             yield {
                 **common, "ph": "s", "pid": source.cluster,
+                # viewers tie a flow to the slice that is open then: a moment before its end
                 "ts": _us(max(source.body, source.end - 1e-9)),
             }  # fmt: skip
             yield {**common, "ph": "f", "bp": "e", "pid": reader.cluster, "ts": _us(reader.body)}
@@ -190,10 +191,11 @@ def _occupancy(
     buffers = timeline.buffers
     for scope, sizes in ((Scope.LB, buffers.core_bytes), (Scope.GB, buffers.cluster_bytes)):
         here = buffers.scope == scope
+        # what outlives the pass is held to its last step
         death = np.minimum(buffers.death[here], len(times) - 1)
         held = held_bytes(buffers.birth[here], death, sizes[here], len(times))
         for step in range(len(times)):
-            if step == 0 or held[step] != held[step - 1]:
+            if step == 0 or held[step] != held[step - 1]:  # a counter holds until its next value
                 yield _counter(cluster, f"{scope.name} KiB", times[step], held[step] / 1024)
 
 

@@ -87,6 +87,7 @@ def shown(value: Any) -> str:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
+    # Python may refuse to write so many digits
     if isinstance(value, int) and value.bit_length() > sys.int_info.default_max_str_digits:
         return "a number of thousands of digits"
     return _short(repr(value))

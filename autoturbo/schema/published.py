@@ -49,6 +49,7 @@ def published_schema(kind: Any) -> dict[str, Any]:
             return False
 
         def sort(self, value: Any, parent_key: str | None = None) -> Any:
+            # fields stay in the order of their declaration
             del parent_key
             return value
 

@@ -209,6 +209,7 @@ class Choice(Rule):
         return cs.no_info_before_validator_function(self._known, cs.any_schema())
 
     def _known(self, value: Any) -> Any:
+        # True is 1 to Python, and 1.0 too
         if any(value == one and type(value) is type(one) for one in self.of):
             return value
         names = [str(one) for one in self.of]

@@ -27,6 +27,7 @@ UnitsJson = TypedDict("UnitsJson", {
 })  # fmt: skip
 """A model shared out among the units of a machine."""
 
+# as many as the first cycle of the annealing, so that it ends cold
 TRIALS = 400
 """Settings that our search measures beside the published tuners."""
 

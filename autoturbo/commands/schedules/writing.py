@@ -43,6 +43,7 @@ def apply_schedule(
     from autoturbo.verifier.onnx_writer.scheduled_model import BuildError, write_scheduled_model
 
     source, place = model_file(model), Path(out)
+    # refused before the checks, which may take long
     outputs.reading(source).check(place, Kind.MODEL)
     _check(schedule, model)
     try:

@@ -123,6 +123,7 @@ class _Page(BaseHTTPRequestHandler):
         """Answer with a page, or with what becomes of one."""
         self.server.came(self.connection)
         port = self.connection.getsockname()[1]
+        # the name of another site may be made to lead here (DNS rebinding)
         if self.headers.get("Host") not in (f"{self._host}:{port}", f"localhost:{port}"):
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this computer alone")
             return

@@ -206,6 +206,7 @@ def _print(
     budget = result.info.asked.get("trials") or result.measured
     more = f" --trials {_MORE * budget}" if result.state == "done" else ""
     console.say(f"{'next':<13}{further[0]}")
+    # to be continued with more trials, unless it ended early and has some left
     for command in (*further[1:-1], further[-1] + more):
         console.say(f"{'':<13}{command}")
     console.say()

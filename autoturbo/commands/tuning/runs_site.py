@@ -84,6 +84,7 @@ class Watch:
 def _stamp(database: str) -> object:
     """Return what changes whenever a database is written."""
     found = []
+    # a write goes to the log first, and leaves the database itself as it is
     for name in (database, f"{database}-wal"):
         with suppress(OSError):
             status = Path(name).stat()

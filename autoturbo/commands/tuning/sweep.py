@@ -142,6 +142,7 @@ def _tell_time(
     from autoturbo.tuning.sweeping import untuned
 
     asked = config.resolved(pair.target)
+    # limits of time say it themselves, and what boards take is not known here
     if config.time_budget or asked.measurer != SIMULATOR:
         return
     left = untuned(grid, pair.model, config, execution)

@@ -76,6 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _check_output(options.output, len(pairs), outputs)
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
     expected = [_introduce(pair, config, execution, console, options.seeds) for pair in pairs]
+    # of one run its own line has said it, and an unknown share makes the sum unknown
     if len(expected) * options.seeds > 1 and all(expected):
         whole = options.seeds * math.fsum(expected)
         console.say(f"time: about {clock(whole)} for all {len(expected) * options.seeds} runs")
