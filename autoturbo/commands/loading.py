@@ -37,8 +37,8 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
     Attributes:
         model: The graph.
         target: The accelerator, or the machine of several processing units.
-        dtype: What it computes in.
-        measurer: What measures it, by name; machines are simulated.
+        dtype: Data type that it computes in.
+        measurer: Name of what measures it; machines are simulated.
     """
 
     model: Graph
@@ -86,7 +86,7 @@ def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> M
 
     Args:
         graph: The model.
-        console: Where people read it.
+        console: Console where people read it.
         everything: Tell all of it, not only what its figures may be misread without.
 
     Returns:
@@ -345,9 +345,9 @@ def paired(
     Args:
         model: The model.
         target: The target or the machine.
-        dtype: What it computes in; the target's default if None.
-        measurer: What measures, by name.
-        sign: What stands before the name of an argument, in an error.
+        dtype: Data type that it computes in; the target's default if None.
+        measurer: Name of the measurer.
+        sign: Text before the name of an argument, in an error.
 
     Raises:
         UsageError: The target does not compute in the type, or the measurer is not for machines.

@@ -191,7 +191,7 @@ class Actions:
         Args:
             example: One command line.
             arguments: Add its own arguments to its parser.
-            usage: What follows its name.
+            usage: Text that follows its name.
         """
 
         def add(run: Run) -> Run:

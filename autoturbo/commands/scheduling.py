@@ -61,7 +61,7 @@ class ChosenSchedule(NamedTuple):
         name: Name of its scheduler, or ``"schedule"``, ``"knobs"``, or its run and trial.
         schedule: The schedule.
         run: Id of the run that found it, where that is known.
-        adapted: How it compares, where its settings are those of another batch.
+        adapted: Comparison with the heuristic, where its settings are those of another batch.
     """
 
     name: str
@@ -94,7 +94,7 @@ def chosen_schedule(
 
     Args:
         options: Options that :func:`add_schedule_options` adds.
-        pair: What it schedules.
+        pair: The model and the target that it schedules.
         evaluator: Evaluator of the pair; a new one if None.
 
     Raises:
@@ -120,7 +120,7 @@ def given_schedule(
     Args:
         given: Knobs or a mapping of them, a schedule, a file of either, or the name of a scheduler;
             the heuristic's if None.
-        pair: What it schedules.
+        pair: The model and the target that it schedules.
         evaluator: Evaluator of the pair.
 
     Raises:
@@ -216,7 +216,7 @@ def schedule_of_database(
 
     Args:
         path: Path of the database.
-        pair: What it schedules.
+        pair: The model and the target that it schedules.
         at_batch: Loads the model at another batch; where there is no schedule for this one, that of
             the nearest is adapted. None for no adapting.
 
@@ -329,8 +329,8 @@ def measured_schedule(
 
     Args:
         text: Text of the file.
-        pair: What it schedules.
-        place: Where the text is from, for errors.
+        pair: The model and the target that it schedules.
+        place: Name of what the text is from, for errors.
         evaluator: Evaluator of the pair.
 
     Returns:
@@ -420,7 +420,7 @@ def _instead(miss: Miss, pair: AnyPair, *, tried: bool) -> str:
 
     Args:
         miss: What the lookup says of there being no schedule.
-        pair: What was looked for.
+        pair: The model and the target that were looked for.
         tried: Whether the nearest batch was of no use.
     """
     heuristic = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"

@@ -37,7 +37,7 @@ class StoredRun(NamedTuple):
     """A run with its trials and its state, as a database keeps them.
 
     Attributes:
-        info: What was asked for, and what was found.
+        info: Record of the run: what was asked for, and what was found.
         state: State of the run now.
         trials: Trials of the run by number.
         verified: The checks that its best schedule passed, where the database has it as the best.
@@ -85,7 +85,7 @@ class StoredRun(NamedTuple):
         """Return the model and target of the run.
 
         Args:
-            verb: What is to be done with the run, for the remedy.
+            verb: Verb for what is to be done with the run, for the remedy.
 
         Raises:
             RunError: The model has changed, or the target is not recorded.
@@ -120,7 +120,7 @@ class StoredRun(NamedTuple):
         Nothing is measured with it, whatever measured the run: a board may be gone.
 
         Args:
-            verb: What is to be done with the run, for the remedy.
+            verb: Verb for what is to be done with the run, for the remedy.
 
         Raises:
             RunError: It is on a machine, of another version of the scheduler, or as :meth:`pair`.

@@ -101,7 +101,7 @@ class Outputs:
         Args:
             path: The file to write; links are followed.
             kind: Kind of the file that is to be written.
-            error: What to raise, located at ``path``.
+            error: Class of the error to raise, located at ``path``.
 
         Raises:
             InputError: As ``error``: it cannot be written, or would replace what is kept.
@@ -137,7 +137,7 @@ class Outputs:
         Args:
             folder: The folder, which may be missing.
             files: Kinds of the files that are to be written there, by name.
-            error: What to raise, located at the file.
+            error: Class of the error to raise, located at the file.
 
         Raises:
             InputError: As ``error``: a file there may not be replaced, or the folder is a file.

@@ -50,7 +50,7 @@ def atomic_write(
     Args:
         path: The file; a symbolic link is followed.
         content: Text is written as UTF-8, line ends as they are.
-        error: What to raise, located at ``path``.
+        error: Class of the error to raise, located at ``path``.
 
     Raises:
         InputError: As ``error``: the file cannot be written.

@@ -89,8 +89,8 @@ class GridPoint:
     """A target of a grid.
 
     Attributes:
-        values: Per axis.
-        target: With these values.
+        values: Value on each axis.
+        target: The target with these values.
     """
 
     values: tuple[Value, ...]
@@ -126,7 +126,7 @@ def cost_of(
     """Return the cost of ``FIELD=WEIGHT,...`` (or weights by field), or of a column's name.
 
     Args:
-        stated: What the user says.
+        stated: Cost as the user states it.
         targets: Targets whose fields may be named.
         columns: Names that a sweep's table has besides its fields.
 

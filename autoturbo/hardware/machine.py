@@ -131,10 +131,10 @@ class Machine:
     Attributes:
         name: Short name, usable in a file name.
         description: One line for people; affects nothing.
-        units: At least one; the first takes everything.
+        units: Processing units, at least one; the first takes everything.
         ddr: The shared off-chip memory; its capacity is that of all units together.
         switch: Seconds it costs to hand over from one unit to another: driver, cache, interrupt.
-        links: Between units; units that no link joins exchange data at the memory's bandwidth.
+        links: Links between units; those that none joins copy at the memory's bandwidth.
     """
 
     name: str

@@ -69,7 +69,7 @@ class Moves:
 
     Args:
         profiles: Profiles of the model on the machine.
-        rng: Where chance comes from.
+        rng: Generator of random numbers.
     """
 
     def __init__(self, profiles: Profiles, rng: np.random.Generator) -> None:

@@ -61,7 +61,7 @@ class MachineEvaluator:
 
     Args:
         graph: The whole model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type; all units must support it.
 
     Raises:
@@ -298,7 +298,7 @@ def machine_bound(
 
     Args:
         graph: The model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
         layers: The layers of the model.
         units: Per layer, the units that can run it.

@@ -141,7 +141,7 @@ class MachineSchedule:
 
     Attributes:
         model: The whole model, all samples.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
         scheduler: Name of the scheduler that made it.
         knobs: The candidate.
@@ -150,7 +150,7 @@ class MachineSchedule:
         schedules: The schedule of each part on its unit.
         runs: Parts and copies, each after what it waits for.
         spilled: Per part, bytes of memory that hold what its layers make for each other.
-        expected: What a measurement of it gave (the object M of ``--json``), or None.
+        expected: Result of a measurement of it (the object M of ``--json``), or None.
     """
 
     model: Graph

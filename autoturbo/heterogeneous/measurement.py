@@ -34,7 +34,7 @@ class MachineMeasurement:
         least: Seconds that no timetable of these parts and copies beats.
         assignment: The parts, each with the unit that runs it.
         jobs: Parts and copies, each after what it waits for.
-        timetable: When each job runs, aligned with them.
+        timetable: Begin and end of each job, aligned with the jobs.
         profiles: Time and memory of each part, aligned with the parts of the assignment.
     """
 

@@ -34,7 +34,7 @@ class Memories:
     Attributes:
         capacities: Bytes, by memory.
         fixed: Bytes that are held all the time: weights, the model's inputs and outputs.
-        holdings: All others.
+        holdings: All other bytes, for the time that they are held.
     """
 
     capacities: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Ledger:
 
     Args:
         memories: The memories, and what is held in each by whom.
-        tasks: How many tasks there are.
+        tasks: Number of tasks.
 
     Raises:
         NoRoomError: What is held all the time does not fit.

@@ -59,7 +59,7 @@ class Profiles:
 
     Attributes:
         graph: The model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
         layers: The layers of the model.
         units: Per layer, the units that can run it.

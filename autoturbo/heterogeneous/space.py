@@ -147,7 +147,7 @@ class AnnealingProposer:
     Args:
         evaluator: Measures candidates of the model on the machine.
         space: The space that candidates are drawn from.
-        objective: What is sought.
+        objective: The objective that is sought.
         seed: Seed of all random draws.
     """
 

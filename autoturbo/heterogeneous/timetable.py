@@ -42,8 +42,8 @@ class TimeSlice:
     """An interval in which no task begins or ends.
 
     Attributes:
-        begin: Seconds.
-        end: Seconds.
+        begin: Second at which it begins.
+        end: Second at which it ends.
         rates: Bytes per second of the tasks that run, by task.
     """
 
@@ -101,7 +101,7 @@ def timetable(
 
     Args:
         tasks: The tasks; each comes after those it waits for.
-        resources: How many resources there are.
+        resources: Number of resources.
         bandwidth: Bytes per second of the shared memory.
         memories: What tasks may hold; no limits if None.
 

@@ -85,7 +85,7 @@ class Advice:
         """Return the best knob, change of the model and change of the target that gain so much.
 
         Args:
-            least: Seconds.
+            least: Seconds that a remedy must gain more than.
         """
         best: dict[str, Remedy] = {}
         for remedy in self.remedies:
@@ -161,7 +161,7 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     """Return the bounds of a schedule, and try remedies.
 
     Args:
-        schedule: What is asked about.
+        schedule: The schedule that is asked about.
         what_if: Try changes; only schedules that follow from knobs can be built anew, for others
             bottlenecks are named without remedies.
         most: Bottlenecks at most.
@@ -216,7 +216,7 @@ def time_sentence(bounds: Bounds, *, told: bool = False) -> str:
     """Return a sentence on the parts of the latency, the largest shares first.
 
     Args:
-        bounds: What was found.
+        bounds: Bounds of the schedule.
         told: Whether readers know already that the latency is simulated, and what it is.
     """
     shares = bounds.shares.shares
@@ -320,7 +320,7 @@ def _spot(
     """Yield the rows of a bottleneck.
 
     Args:
-        bounds: What was found.
+        bounds: Bounds of the schedule.
         number: Number of the bottleneck.
         advice: What would help against it.
         told: Remedies that stand with an earlier one, by its number; this one's are added.

@@ -137,17 +137,17 @@ class Facts:
 
     Attributes:
         info: Record of the run.
-        state: What became of it.
+        state: State of the run now.
         trials: Trials of the run by number.
-        objectives: What was sought.
+        objectives: Objectives that were sought, in their order.
         handed: What the run handed out, or would.
         best: The schedule that the run handed out.
         default: The published heuristic's schedule, trial 0; None where it does not fit.
         others: Other schedulers by name; a failure where one does not fit.
         gap: What lies between the lower bound and the best schedule's simulated latency: shares of
             that latency by cause, in the order of :func:`autoturbo.simulator.gap.gap_parts`.
-        trust: What speaks for the figures.
-        importance: What the trials tell of the knobs.
+        trust: Evidence for the figures.
+        importance: Importance of the knobs, by the trials.
         predictions: Predictions of the cost model; None where it cannot say anything.
         searched_by_model: Whether predictions of the cost model guided the search.
         seconds: Seconds from the first trial to the last.
@@ -182,7 +182,7 @@ def gather(
 
     Args:
         info: The run.
-        state: What became of it.
+        state: State of the run now.
         records: Trials of the run by number.
         handed: What it handed out, or would.
         verified: Checks of the best schedule that the database knows of.

@@ -38,7 +38,7 @@ class SubGraphFacts:
         layers: Indices of its layers.
         parts: Instances that it is cut into.
         cut: How, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
-        scope: Where its output is declared.
+        scope: Scope in which its output is declared.
         shares: Seconds that it adds to the latency, by what bounds them.
         share: Share of the latency.
         macs: Multiply-accumulates of all clusters together.
@@ -105,8 +105,8 @@ class SubGraphRow(NamedTuple):
 
     Attributes:
         label: Numbers, the operator and shape of the last layer, and the first one's name.
-        cut: How each is cut into parts.
-        scopes: Where their outputs are declared.
+        cut: Cut of each into parts, in words.
+        scopes: Scopes in which their outputs are declared.
         layers: Layers of each sub-graph.
         parts: Parts of each sub-graph.
         shares: Seconds that they add to the latency, by what bounds them.

@@ -240,8 +240,8 @@ class LayerRow(NamedTuple):
     Attributes:
         label: Number, operator and shape of the layers.
         names: Names of the layers in the model file.
-        scopes: Where their outputs are kept.
-        limit: What bounds most of their time; ``-`` where they take none.
+        scopes: Scopes in which their outputs are kept.
+        limit: Limit that bounds most of their time; ``-`` where they take none.
         seconds: Seconds that they add to the latency.
         share: Share of the latency.
     """

@@ -193,7 +193,7 @@ def convergence_plot(
     Args:
         of: The run.
         trials: Trials of the run by number.
-        objective: What was sought.
+        objective: The objective that was sought.
         heuristic: What the heuristic measures; None where it does not fit.
     """
     found = convergence(trials, objective, heuristic)

@@ -75,7 +75,7 @@ def convergence(
 
     Args:
         trials: Trials of the run by number.
-        objective: What was sought.
+        objective: The objective that was sought.
         base: What the heuristic measures; None where it does not fit.
     """
     title, shown = _scale(objective, base)

@@ -34,7 +34,7 @@ def trace_events(schedule: Schedule, detail: str = "layers") -> list[dict[str, A
     """Return the trace events of one pass.
 
     Args:
-        schedule: What is shown.
+        schedule: The schedule that is shown.
         detail: One of :data:`DETAILS`.
     """
     kernels = pass_intervals(schedule)

@@ -118,7 +118,7 @@ class Comparison(Viewed):
     Attributes:
         model: Name of the model.
         target: Name of the target.
-        dtype: What it computes in.
+        dtype: Data type that it computes in.
         outcomes: Outcomes by scheduler, what does not fit first, then the slowest; ``"tuned"`` is
             the best schedule of the database.
         mixed_samples: Why samples cannot be told apart, or None.
@@ -184,7 +184,7 @@ def compare(
         dtype: Compute type; the target's default if None.
         database: Where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
             file that is not there: none are.
-        measurer: What measures, by name.
+        measurer: Name of the measurer.
 
     Returns:
         The outcome of every scheduler, of DLFusion where the chip is of its kind, and of the tuned

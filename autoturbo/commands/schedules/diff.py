@@ -53,7 +53,7 @@ class DiffSide(NamedTuple):
         name: The run or the file, and where its figures come from.
         of: Model, batch, target, data type, scheduler.
         measured: The object M of ``--json``.
-        knobs: Plain values.
+        knobs: Knobs as plain values.
     """
 
     name: str

@@ -128,8 +128,8 @@ def inspected(
     Args:
         graph: The model.
         targets: The targets.
-        dtype: What they compute in; each target's default if None.
-        sign: What stands before the name of an argument, in an error.
+        dtype: Data type that they compute in; each target's default if None.
+        sign: Text before the name of an argument, in an error.
 
     Raises:
         UsageError: A target does not compute in the type.

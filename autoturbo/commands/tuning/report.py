@@ -116,7 +116,7 @@ def listed_runs(
     """Return the runs of a database with their states and latencies, the oldest first.
 
     Args:
-        database: Where they are.
+        database: The database that has them.
         told: Is called with a line for each run whose record cannot be read.
         before: Runs as they were once: latencies are read of those alone that have gone on.
     """

@@ -75,9 +75,9 @@ def finish(
     Under ``--json`` that is the object of ``tune --json``; ``-v`` prints all of each pair.
 
     Args:
-        ended: What became of each pair.
-        console: Where it is printed.
-        database: Where runs are kept.
+        ended: Result or error of each pair.
+        console: Console on which it is printed.
+        database: Path of the database that keeps the runs.
         copied: Writes the best schedule where the user wants it too, and gives the files.
 
     Returns:

@@ -37,8 +37,8 @@ def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -
 
     Args:
         info: The run.
-        console: Where it is said.
-        database: Where the run is kept.
+        console: Console on which it is said.
+        database: Path of the database that keeps the run.
         pair: Stands before each line, where several are tuned together.
     """
     settings = info.settings
