@@ -252,6 +252,7 @@ def _of_nearest_batch(
 ) -> BestSchedule | None:
     """Return the best schedule of the same model at the nearest of some batches, if any is its."""
     own = pair.model.batch
+    # by factor, not by difference: 2 is as far from 1 as 128 from 64
     for batch in sorted(batches, key=lambda one: (abs(math.log(one / own)), one)):
         with suppress(ModelError):  # the model has no such batch
             graph = at_batch(batch)
@@ -276,6 +277,7 @@ def _adapted(near: BestSchedule, pair: AnyPair) -> ChosenSchedule:
     evaluator = Evaluator(on.model, on.target, on.dtype)
     tried: list[tuple[Schedule, Outcome]] = []
     why = ""
+    # a part of the chip that suited another batch may be too small for this one
     for knobs in dict.fromkeys((near.knobs, WHOLE.on(near.knobs))):
         try:
             schedule = evaluator.schedule(rebatched(evaluator.model_scheduler, knobs))

@@ -386,7 +386,7 @@ class Overheads:
 
         Args:
             work: Seconds of work, as :meth:`ramp` takes them.
-            opens: Whether each has a launch of its own; the last before such a one pays the barrier.
+            opens: Whether each has a launch of its own; the last before such one pays the barrier.
         """
         goes_on = ~opens
         saved = (self.kernel_launch + self.ramp(work)) * goes_on

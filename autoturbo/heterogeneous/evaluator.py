@@ -201,8 +201,6 @@ class MachineEvaluator:
     @functools.cached_property
     def _vector_s(self) -> float:
         """Return the seconds of the vector work with all units together at their peaks."""
-        from autoturbo.simulator.bound import lower_bound
-
         p = self.profiles
         alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]
         return 1.0 / sum(1.0 / unit_s for unit_s in alone) if all(alone) else 0.0
