@@ -16,20 +16,11 @@ if TYPE_CHECKING:
     from autoturbo.database.records import HandedOut, Race, RunInfo
 
 
-TVM_LIKE = "TVM-like (not TVM's own kernels)"
-"""What people read of the scheduler that gains are stated over besides."""
-
-
-def pinned_by_you(settings: Mapping[str, Any]) -> str:
-    """Return what people have fixed in a run, by its settings; empty for nothing."""
-    pins = Pins(settings.get("fixed") or {}, settings.get("allowed") or {})
-    kept = [f"{' and '.join(group)} in one sub-graph" for group in settings.get("keep") or ()]
-    words = [*pins.words(), *kept, *(f"{name} cut" for name in settings.get("cut") or ())]
-    return f"by you: {', '.join(words)}" if words else ""
-
-
 REFERENCE = "tvm"
 """The scheduler that speed-ups refer to."""
+
+TVM_LIKE = "TVM-like (not TVM's own kernels)"
+"""What people read of the scheduler that gains are stated over besides."""
 
 
 def compared(info: RunInfo, handed: HandedOut | None) -> dict[str, Outcome]:
@@ -144,3 +135,11 @@ def unsure(info: RunInfo) -> frozenset[str]:
     """Return the names of outcomes whose gain is not stated, as :func:`compared` calls them."""
     handed = info.handed_out
     return frozenset({"best"} if handed is not None and handed.is_single else ())
+
+
+def pinned_by_you(settings: Mapping[str, Any]) -> str:
+    """Return what people have fixed in a run, by its settings; empty for nothing."""
+    pins = Pins(settings.get("fixed") or {}, settings.get("allowed") or {})
+    kept = [f"{' and '.join(group)} in one sub-graph" for group in settings.get("keep") or ()]
+    words = [*pins.words(), *kept, *(f"{name} cut" for name in settings.get("cut") or ())]
+    return f"by you: {', '.join(words)}" if words else ""

@@ -34,26 +34,6 @@ if TYPE_CHECKING:
     from autoturbo.tuning.result import TuneResult
 
 
-def _repeats_sentence(result: TuneResult) -> str:
-    """Return what searches with several seeds found; empty for one."""
-    repeats = result.repeats
-    if repeats is None:
-        return ""
-    parts = [f"{_spread(repeats.latency, duration)} in the mean"]
-    if repeats.gain is not None:
-        parts.append(f"{_spread(repeats.gain, ratio)} over the heuristic")
-    sure = f" at {percent(CONFIDENCE)} confidence" if math.isfinite(repeats.latency.high) else ""
-    count = len(repeats.seeds)
-    return f"{count}: {', '.join(parts)}{sure}; the best is of seed {result.seed}"
-
-
-def _spread(spread: Spread, written: Callable[[float], str]) -> str:
-    """Return a mean, with its interval where there is one."""
-    if not math.isfinite(spread.high):
-        return written(spread.mean)
-    return f"{written(spread.mean)} ({written(spread.low)} to {written(spread.high)})"
-
-
 _SHARERS = ("clusters", "units")
 """Who shares out the work, on a target and on a machine."""
 
@@ -62,6 +42,9 @@ _ABREAST = 4
 
 _MORE = 4
 """Times the trials that a next run is proposed with."""
+
+_DOUBTED = "*"
+"""Marks a gain that is smaller than the simulation's known error."""
 
 
 def finish(
@@ -212,13 +195,29 @@ def _print(
     console.say()
 
 
+def _repeats_sentence(result: TuneResult) -> str:
+    """Return what searches with several seeds found; empty for one."""
+    repeats = result.repeats
+    if repeats is None:
+        return ""
+    parts = [f"{_spread(repeats.latency, duration)} in the mean"]
+    if repeats.gain is not None:
+        parts.append(f"{_spread(repeats.gain, ratio)} over the heuristic")
+    sure = f" at {percent(CONFIDENCE)} confidence" if math.isfinite(repeats.latency.high) else ""
+    count = len(repeats.seeds)
+    return f"{count}: {', '.join(parts)}{sure}; the best is of seed {result.seed}"
+
+
+def _spread(spread: Spread, written: Callable[[float], str]) -> str:
+    """Return a mean, with its interval where there is one."""
+    if not math.isfinite(spread.high):
+        return written(spread.mean)
+    return f"{written(spread.mean)} ({written(spread.low)} to {written(spread.high)})"
+
+
 def _figures(result: TuneResult) -> str:
     """Return how the figures are known, and what the target's known error says of the gain."""
     return figures_of(result.measurer, result.known_error, result.info.gain())
-
-
-_DOUBTED = "*"
-"""Marks a gain that is smaller than the simulation's known error."""
 
 
 def _lines(
