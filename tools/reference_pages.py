@@ -94,7 +94,8 @@ def _title(page: Path) -> str:
 def layers() -> str:
     """Return the layers of the import contract: what each package and module is for."""
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    (names,) = (one["layers"] for one in contract["tool"]["importlinter"]["contracts"])
+    contracts = contract["tool"]["importlinter"]["contracts"]
+    (names,) = (one["layers"] for one in contracts if one["containers"] == ["autoturbo"])
     rooms = [[name.strip() for name in layer.split("|")] for layer in names]
     rows = (f"| `{name}` | {_purpose(name)} |" for layer in rooms for name in layer)
     return "| package or module | what it is |\n|---|---|\n" + "\n".join(rows) + "\n"
