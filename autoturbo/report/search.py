@@ -132,6 +132,7 @@ def _with_noise(
         if isinstance(trial.outcome, Measurement)
     }
     for number, value, at in drawn:
+        # two standard deviations, about 95 % of measurements
         off = 2 * noises.get(number, 0.0)
         yield number, value, at, at * (1 - off), at * (1 + off)
 
@@ -220,6 +221,7 @@ def unbeaten(values: NDArray[np.float64]) -> list[int]:
     """Return rows of ``(points, 2)`` that no other beats, lower being better, by column 0."""
     rows: list[int] = []
     least = np.inf
+    # by both figures: a point is beaten if one before it has no larger second figure
     for index in np.lexsort((np.arange(len(values)), values[:, 1], values[:, 0])).tolist():
         if values[index, 1] < least:
             least = float(values[index, 1])

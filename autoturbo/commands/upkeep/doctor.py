@@ -84,6 +84,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _versions() -> dict[str, Any]:
     needed = {name: _version(name) for name in _PACKAGES}
+    # either package brings the module; the one without CUDA is what we ask for
     needed["xgboost"] = _version("xgboost-cpu") or _version("xgboost")
     return {
         "ok": all(needed.values()),
