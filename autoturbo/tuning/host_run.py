@@ -156,7 +156,7 @@ class HostResult(Viewed):
             UsageError: There is no such plot.
         """
         from autoturbo.report import plots
-        from autoturbo.report.host import compared_chart, course_chart
+        from autoturbo.report.host_page import compared_chart, course_chart
 
         plots.check_kind(kind, plots.HOST_PLOTS)
         of = f"{self.model} @ {self.target}, run {self.run}"

@@ -15,7 +15,7 @@ from autoturbo.commands.output_files import add_force_option, outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_libraries
 from autoturbo.commands.stored_runs import add_run_argument, stored_run
-from autoturbo.commands.tuning.bench import TunedHost, resume_on_host
+from autoturbo.commands.tuning.host_tuning import TunedHost, resume_on_host
 from autoturbo.commands.tuning.run_end import finish, write_copy
 from autoturbo.commands.tuning.run_start import tell_start
 from autoturbo.commands.tuning.tuned_pairs import TunedPair

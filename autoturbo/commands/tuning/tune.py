@@ -27,7 +27,7 @@ from autoturbo.commands.model_facts import model_facts, opaque_sentence, sentenc
 from autoturbo.commands.output_files import add_force_option, outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_libraries
-from autoturbo.commands.tuning.bench import TunedHost, tune_on_host
+from autoturbo.commands.tuning.host_tuning import TunedHost, tune_on_host
 from autoturbo.commands.tuning.run_end import finish, write_copy
 from autoturbo.commands.tuning.run_start import check_places, tell_start
 from autoturbo.commands.tuning.space import expected_seconds
