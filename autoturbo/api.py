@@ -10,10 +10,10 @@ TYPE_CHECKING = False  # typing itself takes longer to load than this module
 if TYPE_CHECKING:
     from autoturbo import errors, testing
     from autoturbo.commands.loading import load_model
-    from autoturbo.commands.schedules.apply import apply_schedule
+    from autoturbo.commands.schedules.writing import apply_schedule
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
-    from autoturbo.hardware.machine import load_machine
+    from autoturbo.hardware.machine_files import load_machine
     from autoturbo.host.files import load_runner
     from autoturbo.library import compare, explain, inspect, resume, simulate, sweep, tune, verify
     from autoturbo.schedule.files import load_schedule
@@ -56,8 +56,8 @@ _HOMES = {
     "Measurement": "autoturbo.simulator.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",
-    "apply_schedule": "autoturbo.commands.schedules.apply",
-    "load_machine": "autoturbo.hardware.machine",
+    "apply_schedule": "autoturbo.commands.schedules.writing",
+    "load_machine": "autoturbo.hardware.machine_files",
     "load_model": "autoturbo.commands.loading",
     "load_runner": "autoturbo.host.files",
     "load_schedule": "autoturbo.schedule.files",

@@ -18,13 +18,8 @@ if __name__ == "__main__":  # signals first, then everything else, as for the sc
 from autoturbo.commands.console import Console, ErrorLine, LiveLine, fault_json
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
-from autoturbo.errors import (
-    AutoTurboError,
-    InterruptedRunError,
-    OutputStreamError,
-    UsageError,
-)
-from autoturbo.files import without_secrets
+from autoturbo.errors import AutoTurboError, InterruptedRunError, OutputStreamError, UsageError
+from autoturbo.passwords import without_secrets
 from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:
@@ -151,7 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
     _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
-        from autoturbo.commands.upkeep.completion import complete
+        from autoturbo.commands.upkeep.completers import complete
 
         complete(parser)  # ends the process
     try:

@@ -269,7 +269,7 @@ VIEWS: Final = Registry(
     "autoturbo.views",
     "view",
     {
-        name: f"autoturbo.report.lines:{name.lower()}_view"
+        name: f"autoturbo.report.views:{name.lower()}_view"
         for name in ("Measurement", "Schedule", "Target")
     },
 )

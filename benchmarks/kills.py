@@ -81,7 +81,7 @@ _VICTIMS = {
 
 def drive(folder: Path, jobs: int, address: str | None) -> None:
     """Tune, or go on where an earlier driver was killed."""
-    from autoturbo.commands.loading import resume
+    from autoturbo.commands.stored_runs import resume
     from autoturbo.tuning.tuner import tune
 
     if address is not None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from bench_tools import print_table
 
-from autoturbo.baselines.dlfusion import STRATEGIES, BlockProfiles, core_model, total
+from autoturbo.baselines.dlfusion import STRATEGIES, total
+from autoturbo.baselines.dlfusion_blocks import BlockProfiles, core_model
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.simulator.measurement import Measurement
 

@@ -33,7 +33,7 @@ from bench_tools import print_table
 from ray_cluster import Cluster, Node, namespaces_allowed, wait_until
 from ray_measurers import CLASSES, SIDES, lot, making, toy_graph, toy_target
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulator.measurement import Failure, Measurement

@@ -19,7 +19,7 @@ from other_tuners import PARTITION_TUNER_NETWORKS, PARTITION_TUNER_PUBLISHED
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine, machine_names
+from autoturbo.hardware.machine_files import load_machine, machine_names
 from autoturbo.heterogeneous.annealing import best_assignment
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.parts import Assignment, assign

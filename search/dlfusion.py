@@ -19,14 +19,8 @@ from bench_tools import print_table
 from other_tuners import DLFUSION_NETWORKS, DLFUSION_PUBLISHED
 from search_quality import Pair, run
 
-from autoturbo.baselines.dlfusion import (
-    STRATEGIES,
-    BlockProfiles,
-    CoreModel,
-    best_blocks,
-    core_model,
-    total,
-)
+from autoturbo.baselines.dlfusion import STRATEGIES, CoreModel, best_blocks, total
+from autoturbo.baselines.dlfusion_blocks import BlockProfiles, core_model
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target

@@ -23,7 +23,7 @@ from autoturbo.config import ExecutionConfig, ExecutionOptions, options_of
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, ScheduleFileError, TargetError, UsageError
 from autoturbo.hardware import load_target
-from autoturbo.library import as_model, as_target
+from autoturbo.library.given import as_model, as_target
 from autoturbo.report.trials import TrialTable
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.search.progress import Trial

@@ -15,7 +15,7 @@ import reference_pages
 import autoturbo
 from autoturbo.commands.registry import COMMANDS
 from autoturbo.commands.upkeep.db import published_schemas
-from autoturbo.commands.upkeep.schema import schema_names
+from autoturbo.commands.upkeep.output_schemas import schema_names
 from autoturbo.simulator.measurement import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]

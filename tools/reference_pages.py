@@ -28,7 +28,7 @@ from typing import Any, get_args
 import autoturbo
 from autoturbo.commands.registry import build_parser
 from autoturbo.commands.upkeep.db import published_schemas
-from autoturbo.commands.upkeep.schema import output_schema, schema_names
+from autoturbo.commands.upkeep.output_schemas import output_schema, schema_names
 from autoturbo.config import (
     ExecutionConfig,
     Group,

@@ -8,32 +8,13 @@ its blocks'. Beside the joint algorithm: fixed lengths, unfused, and the reduced
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
-from autoturbo.graph.extract import extract
-from autoturbo.graph.layers import Layer, layers_of
-from autoturbo.graph.onnx_import import import_model
-from autoturbo.graph.operators import Graph
-from autoturbo.hardware.target import Target
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.simulator.bound import lower_bound
-from autoturbo.simulator.evaluator import Evaluator
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    Outcome,
-    seconds_of,
-)
 
 NEAR = 0.05
 """Fewer cores are as good as the best number if they take at most this share longer."""
@@ -47,9 +28,9 @@ class Sample:
     """A synthesised layer, measured.
 
     Attributes:
-        figures: Of the layer.
-        cores: That worked on it.
-        seconds: That it took.
+        figures: Figures of the layer.
+        cores: Cores that worked on it.
+        seconds: Seconds that it took.
     """
 
     figures: LayerFigures
@@ -62,11 +43,11 @@ class CoreModel:
     """``log2 cores = constant + by_operations * log2 operations + by_channels * log2 channels``.
 
     Attributes:
-        constant: Of the plane.
-        by_operations: Slope.
-        by_channels: Slope.
-        critical: Operations of one core from which on it is saturated.
-        allowed: Numbers of cores.
+        constant: Height of the fitted plane at one operation and one channel.
+        by_operations: Slope of the plane along the logarithm of operations.
+        by_channels: Slope of the plane along the logarithm of channels.
+        critical: Operations from which on a core is saturated.
+        allowed: Numbers of cores that a block may have, ascending.
     """
 
     constant: float
@@ -77,6 +58,7 @@ class CoreModel:
 
     def cores(self, figures: LayerFigures) -> int:
         """Return the allowed number of cores nearest to the model's optimum for a layer."""
+        # a layer without work has no logarithm, and counts as one operation
         power = (
             self.constant
             + self.by_operations * math.log2(max(figures.operations, 1.0))
@@ -87,6 +69,7 @@ class CoreModel:
     def nearest(self, cores: float) -> int:
         """Return the allowed number nearest to any, in powers of two."""
         power = math.log2(max(cores, 1.0))
+        # of two that are as near, the fewer
         return min(self.allowed, key=lambda one: (abs(math.log2(one) - power), one))
 
 
@@ -140,8 +123,8 @@ class Block:
 
     Attributes:
         first: Index of the first layer.
-        end: One past the last.
-        cores: That work on it.
+        end: Index one past the last layer.
+        cores: Cores that work on the block.
     """
 
     first: int
@@ -155,7 +138,7 @@ class LayerFigures:
 
     Attributes:
         operations: Multiply-accumulates; vector operations where it has none.
-        channels: Of its output.
+        channels: Channels of its output.
     """
 
     operations: float
@@ -191,7 +174,7 @@ def total(costs: BlockCosts, blocks: Sequence[Block]) -> float:
 
 
 FIXED_CORES = 4
-"""Of the strategy that gives all layers the same number."""
+"""Cores of every layer in the strategy that gives all the same number."""
 
 FIXED_LENGTH = 4
 """Layers of a block in the strategy of that name."""
@@ -260,7 +243,7 @@ STRATEGIES: dict[str, Callable[[BlockCosts, CoreModel], tuple[Block, ...]]] = {
     "fixed_blocks": fixed_blocks,
     "dlfusion": dlfusion,
 }
-"""By name; the baseline first."""
+"""Strategies by name, the baseline first."""
 
 
 def unfused(costs: BlockCosts, cores: Sequence[int]) -> tuple[Block, ...]:
@@ -274,8 +257,8 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
     Blocks add up, so a dynamic programme over where the last one begins sees them all.
 
     Args:
-        costs: Of the model on the target.
-        longest: Layers of a block at most; any number if None.
+        costs: Costs of the model's blocks on the target.
+        longest: Most layers of a block; any number if None.
 
     Raises:
         ValueError: No blocks of that length fit.
@@ -289,6 +272,7 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
             for first in range(max(0, end - longest), end)
             for cores in allowed_cores(costs.cores)
         )
+        # of equal ways the longest last block, then the fewest cores
         seconds, first, cores = min(ways)
         best.append((seconds, (*best[first][1], Block(first, end, cores))))
     if math.isinf(best[-1][0]):
@@ -300,182 +284,3 @@ def _block_cores(costs: BlockCosts, model: CoreModel, first: int, end: int) -> i
     """Return the rounded mean of the layers' core numbers."""
     numbers = [model.cores(figures) for figures in costs.figures[first:end]]
     return model.nearest(sum(numbers) / len(numbers))
-
-
-_OPSET, _IR = 17, 8
-
-
-# What fused blocks of layers take on some of a target's cores.
-#
-# A block is a kernel of its own: its layers forced into one sub-graph, inputs and outputs in off-
-# chip memory, on a target with fewer cores; the other cores stand idle (DLFusion's model
-# parallelism).
-
-
-@lru_cache(maxsize=256)
-def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Graph:
-    """Return a convolution with equal channels in and out, and padding that keeps the size.
-
-    Args:
-        channels: Of input and output.
-        size: Rows and columns.
-        kernel: Rows and columns of a filter; odd.
-        batch: Samples.
-    """
-    import onnx
-    from onnx import TensorProto, helper
-
-    shape = [batch, channels, size, size]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
-    filters = [channels, channels, kernel, kernel]
-    weight = helper.make_tensor_value_info("w", TensorProto.FLOAT, filters)
-    values = helper.make_node(
-        "ConstantOfShape", ["filters"], ["w"], "fill",
-        value=helper.make_tensor("value", TensorProto.FLOAT, [1], [0.0]),
-    )  # fmt: skip
-    node = helper.make_node("Conv", ["x", "w"], ["y"], "convolution", pads=[kernel // 2] * 4)
-    extents = helper.make_tensor("filters", TensorProto.INT64, [4], filters)
-    graph = helper.make_graph(
-        [values, node], "convolution", ends[:1], ends[1:], [extents], value_info=[weight]
-    )
-    opsets = [helper.make_opsetid("", _OPSET)]
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "convolution.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=_IR), str(file))
-        return import_model(file)
-
-
-CHANNELS = (16, 32, 64, 128, 256, 512)
-"""Of synthesised layers."""
-
-SIZES = (7, 14, 28, 56)
-"""Rows and columns of synthesised layers."""
-
-
-@dataclass(eq=False)
-class BlockProfiles:
-    """Times of one model's blocks on one target, remembered by what a block computes.
-
-    Attributes:
-        graph: The model.
-        target: Whose cores are shared out.
-        dtype: The compute type.
-        made: Schedules that were simulated so far.
-    """
-
-    graph: Graph
-    target: Target
-    dtype: str
-    made: int = 0
-    _layers: tuple[Layer, ...] = ()
-    _figures: tuple[LayerFigures, ...] = ()
-    _known: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    _asked: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Split the model into layers."""
-        self._layers = layers_of(self.graph)
-        self._figures = tuple(_figures_of(self.graph, layer) for layer in self._layers)
-
-    @property
-    def figures(self) -> tuple[LayerFigures, ...]:
-        """Return the figures of each layer."""
-        return self._figures
-
-    @property
-    def cores(self) -> int:
-        """Return the cores of a cluster of the target."""
-        return self.target.cores
-
-    def seconds(self, first: int, end: int, cores: int) -> float:
-        """Return the seconds of a block; infinite where it does not fit."""
-        return seconds_of(self.outcome(first, end, cores))
-
-    def outcome(self, first: int, end: int, cores: int) -> Outcome:
-        """Return the measurement of a block by itself, or why it does not fit."""
-        key = (first, end, cores)
-        if key not in self._asked:
-            self._asked[key] = self._outcome(first, end, cores)
-        return self._asked[key]
-
-    def _outcome(self, first: int, end: int, cores: int) -> Outcome:
-        inside = [o for layer in self._layers[first:end] for o in layer.operators]
-        part = extract(self.graph, inside)
-        key = (part.hash, cores)
-        if key not in self._known:
-            self.made += 1
-            self._known[key] = fused(part, self.target, self.dtype, cores)
-        return self._known[key]
-
-
-def dlfusion_outcome(graph: Graph, target: Target, dtype: str) -> Outcome:
-    """Return the measurement of a model in DLFusion's blocks, or why a block does not fit."""
-    costs = BlockProfiles(graph, target, dtype)
-    return measure_blocks(costs, STRATEGIES["dlfusion"](costs, core_model(target, dtype)))
-
-
-def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
-    """Return the measurement of a model in blocks, in sequence, or why one does not fit."""
-    measurements: list[Measurement] = []
-    for block in blocks:
-        outcome = costs.outcome(block.first, block.end, block.cores)
-        if isinstance(outcome, Failure):
-            return outcome
-        measurements.append(outcome)
-    graph, target, dtype = costs.graph, costs.target, costs.dtype
-    latency = sum(measurement.latency for measurement in measurements)
-    vector = sum(
-        measurement.vector_utilization * measurement.latency * block.cores
-        for measurement, block in zip(measurements, blocks, strict=True)
-    )
-    bound = lower_bound(graph, target, dtype)
-    return Measurement(
-        latency=bound.checked(latency, f"{graph.name} on {target.name}"),
-        batch=graph.known_batch,
-        ddr_bytes=sum(measurement.ddr_bytes for measurement in measurements),
-        gb_bytes=sum(measurement.gb_bytes for measurement in measurements),
-        matrix_utilization=bound.matrix_s / latency,
-        vector_utilization=vector / target.cores / latency,
-        peak_lb_bytes=max(measurement.peak_lb_bytes for measurement in measurements),
-        peak_gb_bytes=max(measurement.peak_gb_bytes for measurement in measurements),
-        kernels=sum(measurement.kernels for measurement in measurements),
-        bound=bound,
-    )
-
-
-def fused_seconds(graph: Graph, target: Target, dtype: str, cores: int) -> float:
-    """Return the seconds of a graph as one kernel on some cores; infinite where it does not fit."""
-    return seconds_of(fused(graph, target, dtype, cores))
-
-
-def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
-    """Return the measurement of a graph as one kernel on some cores."""
-    fewer = dataclasses.replace(target, cores=cores)
-    evaluator = Evaluator(graph, fewer, dtype)
-    *inner, last = layers_of(graph)
-    joined = tuple(SubGraphKnobs(layer.name, boundary="merge") for layer in inner)
-    knobs = Knobs(output_scope="DDR", overrides=(*joined, SubGraphKnobs(last.name, boundary="cut")))
-    return evaluator.evaluate(knobs)
-
-
-def core_model(target: Target, dtype: str) -> CoreModel:
-    """Return DLFusion's model of the best number of cores, from synthesised layers on a target."""
-    allowed = allowed_cores(target.cores)
-    samples = []
-    for channels in CHANNELS:
-        for size in SIZES:
-            graph = convolution(channels, size)
-            figures = LayerFigures(float(graph.macs), channels)
-            for cores in allowed:
-                seconds = fused_seconds(graph, target, dtype, cores)
-                samples.append(Sample(figures, cores, seconds))
-    return fit([sample for sample in samples if math.isfinite(sample.seconds)], allowed)
-
-
-def _figures_of(graph: Graph, layer: Layer) -> LayerFigures:
-    operators = [graph.operators[i] for i in layer.operators]
-    macs = sum(operator.macs for operator in operators)
-    vector = sum(operator.vector_ops + operator.special_ops for operator in operators)
-    shape = graph.tensors[graph.operators[layer.anchor].outputs[0]].shape
-    channels = shape[1] if len(shape) > 2 else (shape[-1] if shape else 1)  # noqa: PLR2004  NCHW
-    return LayerFigures(float(macs or vector or 1.0), channels)

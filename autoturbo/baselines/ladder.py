@@ -93,6 +93,7 @@ def layer_by_layer(
     instances = make_instances(PartBook(context), subgraphs)
     order = tuple(range(instances.count))
     placement = bind_instances(instances, order, always=True)
+    # scopes are ordered by distance: what binding already puts farther away stays there
     scopes = tuple(max(declared, scope) for declared in placement.scopes)
     return assemble(
         model, context, scheduler, LAYERWISE, share, instances, order,

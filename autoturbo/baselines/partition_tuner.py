@@ -86,6 +86,7 @@ def _assigned(costs: Costs, longest: int) -> Assignment:
     for index, branch in enumerate(branches):
         step: _Step | None = _best_way(costs, branch.layers, longest)
         end = len(branch.layers)
+        # steps are linked from the end of the branch back
         while step is not None:
             group = branch.layers[end - step.length : end]
             for layer in group:
@@ -97,6 +98,7 @@ def _assigned(costs: Costs, longest: int) -> Assignment:
 
 def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
     """Return the best units along a branch by a dynamic programme (Viterbi) over kinds of units."""
+    # equal units take equal times, so that one of a kind stands for all
     kinds = _first_of_kind(costs.machine)
     ways: list[dict[int, _Step]] = []
     for end in range(1, len(layers) + 1):

@@ -48,11 +48,13 @@ def tvm(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield every batch per cluster that fits the global buffer; one sample where none does."""
     choices = model_scheduler.batch_choices()
     room = (
+        # without a global buffer tensors pass through the cores' own
         model_scheduler.target.gb.capacity
         or model_scheduler.target.cores * model_scheduler.target.lb.capacity
     )
     for batches in choices:
         context = fused_problem(model_scheduler, batches)
+        # the last choice has the fewest samples: something has to run
         if largest_working_set(context) <= room or batches == choices[-1]:
             yield layer_by_layer(
                 model_scheduler.model, context, model_scheduler.share(batches), "tvm", Scope.DDR

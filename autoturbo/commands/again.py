@@ -75,7 +75,7 @@ def _pair_of(record: BestSchedule | TrialRecord, info: RunInfo | None) -> tuple[
     Raises:
         RunError: The run does not say.
     """
-    from autoturbo.hardware.machine import find_target
+    from autoturbo.hardware.machine_files import find_target
     from autoturbo.tuning.keys import stored_target
 
     if info is not None:

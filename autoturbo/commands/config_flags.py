@@ -10,15 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from autoturbo.commands.parser import (
-    ManyOf,
-    OneOf,
-    Parser,
-    duration,
-    percentage,
-    whole_number,
-    wrong,
-)
+from autoturbo.commands.flag_values import ManyOf, OneOf, duration, percentage, whole_number, wrong
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.pin_flags import READERS
 from autoturbo.config import (
     STORAGE_VARIABLE,
@@ -114,6 +107,7 @@ def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
     """Return the arguments of ``add_argument`` for a field."""
     what, name = option_of(declared), {"dest": declared.name}
     if what.kind == "switch":
+        # None where it is not given, so that resuming keeps what the run has
         return {**name, "action": "store_const", "const": declared.default is not True}
     if what.kind in READERS:
         return {**name, "metavar": what.metavar, "action": "append"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
 from autoturbo.errors import AutoTurboError
-from autoturbo.report.lines import WAITING, RunStatus, compiling_line, live_line, live_lines
+from autoturbo.report.live_lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
 from autoturbo.schema import Choice, DeferredType, Text, TypedDict, Whole
 from autoturbo.signals import check
@@ -73,7 +73,7 @@ def fault_json(error: AutoTurboError) -> FaultJson:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What a command prints with.
+    """The two streams of a command: its answer, and lines for people.
 
     Attributes:
         json: Standard output is for one JSON object a line, and everything for people goes to

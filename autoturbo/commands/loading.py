@@ -1,75 +1,44 @@
-"""From what the user named to a model, a target and a data type."""
+"""Models, targets and data types: from what the user named to what is loaded."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console, warn
-from autoturbo.commands.parser import (
-    Parser,
-    dimension,
-    merged,
-    shape,
-    takes,
-    value,
-    whole_number,
-    wrong,
-)
-from autoturbo.config import (
-    ExecutionConfig,
-    ResumeConfig,
-    TuneConfig,
-    argument,
-    called_with,
-    part_of,
-)
+from autoturbo.commands.flag_values import dimension, merged, shape, value, whole_number, wrong
+from autoturbo.commands.parser import Parser, takes
+from autoturbo.config import TuneConfig
 from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
-from autoturbo.files import Outputs
 from autoturbo.graph.operators import Graph
 from autoturbo.schema import TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.database import Database, HandedOut, RunInfo, TrialRecord, Verified
+    from autoturbo.database import RunInfo
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulator.evaluator import Evaluator
-    from autoturbo.tuning.result import TuneResult
 
 DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
-
-
-def origins_of(versions: Iterable[str]) -> str:
-    """Return where the latencies of records come from, by the versions that made them."""
-    from autoturbo.database.records import PINNED
-
-    found = {version.split(PINNED)[0].partition("+")[2] for version in versions}
-    others, ours = sorted(found - {""}), "" in found
-    simulated = ["simulated"] if ours or not others else []
-    measured = [f"measured by {', '.join(others)}"] if others else []
-    return f"latencies are {', or '.join([*simulated, *measured])}"
-
 
 _TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
 
 
 class Pair(NamedTuple, Generic[_TargetT_co]):
-    """What is scheduled, on what, in which data type.
+    """A model, the target that it is scheduled on, and the data type.
 
     Attributes:
         model: The graph.
         target: The accelerator, or the machine of several processing units.
-        dtype: What it computes in.
-        measurer: What measures it, by name; machines are simulated.
+        dtype: Data type that it computes in.
+        measurer: Name of what measures it; machines are simulated.
     """
 
     model: Graph
@@ -106,210 +75,6 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
 AnyPair: TypeAlias = "Pair[AnyTarget]"
 
 
-class StoredRun(NamedTuple):
-    """What a database knows of a run.
-
-    Attributes:
-        info: What was asked for, and what was found.
-        state: Of the run now.
-        trials: In their order.
-        verified: The checks that its best schedule passed, where the database has it as the best.
-    """
-
-    info: RunInfo
-    state: str
-    trials: Sequence[TrialRecord]
-    verified: Verified | None
-
-    def trial(self, number: int | None) -> TrialRecord | None:
-        """Return the trial with a number; None where there is none."""
-        return next((trial for trial in self.trials if trial.number == number), None)
-
-    @property
-    def handed_out(self) -> HandedOut | None:
-        """Return what the run handed out, or would by what is recorded; None where nothing fits."""
-        from autoturbo.database import HandedOut
-        from autoturbo.simulator.measurement import Measurement
-
-        if self.info.handed_out is not None:
-            return self.info.handed_out
-        best = self.trial(self.info.best_trial)
-        if best is None or not isinstance(best.outcome, Measurement):
-            return None
-        first = self.trial(0)
-        base = None if first is None or self.info.default_latency is None else first.outcome
-        base = base if isinstance(base, Measurement) else None
-        return HandedOut(best.number, len(self.trials), best.outcome, base)
-
-    def best(self) -> TrialRecord:
-        """Return the trial that was handed out.
-
-        Raises:
-            RunError: No trial of the run fits the target.
-        """  # noqa: DOC501  no_schedule() makes the error
-        from autoturbo.database.records import no_schedule
-
-        best = self.trial(self.info.best_trial)
-        if best is None:
-            raise no_schedule(self.info)
-        return best
-
-    def pair(self, verb: str) -> AnyPair:
-        """Return the model and target of the run.
-
-        Args:
-            verb: What is to be done with the run, for the remedy.
-
-        Raises:
-            RunError: The model has changed, or the target is not recorded.
-        """
-        from autoturbo.hardware.machine import target_from_dict
-        from autoturbo.tuning.keys import measurer_of
-
-        info, model, hint = self.info, model_of_run(self.info), f"{verb} another run"
-        if model.hash != info.key.graph_hash:
-            raise RunError(f"run {info.id}: {info.model_file} has changed", hint=hint)
-        description = info.settings.get("target_description")
-        if description is None:
-            raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
-        return Pair(model, target_from_dict(description), info.key.dtype, measurer_of(info))
-
-    def evaluator(self) -> Evaluator | MachineEvaluator:
-        """Return the evaluator that measured the run's trials.
-
-        Raises:
-            RunError: The version is another one now, or as :meth:`pair`.
-        """
-        from autoturbo.tuning.keys import measurer_of, scheduler_version
-
-        if self.info.key.free.scheduler_version != scheduler_version(measurer_of(self.info)):
-            message = f"run {self.info.id} is of another version of the scheduler"
-            raise RunError(message, hint="replay it with the release that its manifest names")
-        return self.pair("replay").evaluator()
-
-    def simulating(self, verb: str) -> Evaluator:
-        """Return an evaluator of a run on a target that builds its schedules and simulates them.
-
-        Nothing is measured with it, whatever measured the run: a board may be gone.
-
-        Args:
-            verb: What is to be done with the run, for the remedy.
-
-        Raises:
-            RunError: It is on a machine, of another version of the scheduler, or as :meth:`pair`.
-        """  # noqa: DOC501  not_of_machines() makes the error
-        from autoturbo.simulator.evaluator import Evaluator
-        from autoturbo.simulator.measurement import VERSION
-
-        if self.info.key.scheduler_version.partition("+")[0] != VERSION:
-            message = f"run {self.info.id} is of another version of the scheduler"
-            raise RunError(message, hint="replay it with the release that its manifest names")
-        pair = self.pair(verb)
-        if (on := pair.on_target()) is None:
-            raise not_of_machines(self.info)
-        return Evaluator(on.model, on.target, on.dtype)
-
-
-def opened(path: str | Path) -> Database:
-    """Return a database opened for reading."""
-    from autoturbo.database import Database
-
-    return Database.open(path, create=False, read_only=True)
-
-
-def stored_run(run: str, path: str, *, host: bool = False) -> StoredRun:
-    """Return a run with its trials, its state and the checks that its best schedule passed.
-
-    Args:
-        run: Its id, the start of one, or the name or path of its folder.
-        path: Of the database.
-        host: Whether it may be of this computer, whose runs have no schedules.
-
-    Raises:
-        RunError: It is, and may not be.
-    """
-    with opened(path) as database:
-        info = database.run(run)
-        if info.on_host and not host:
-            message = f"run {info.id} is of this computer: it has plans of batches, no schedules"
-            hint = "show, report, explain, bench and resume take it"
-            raise RunError(message, Location(path), hint)
-        found = database.best(**dataclasses.asdict(info.key))
-        best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
-        verified = None if best is None else best.verified
-        return StoredRun(info, database.state(info), database.trials(info.id), verified)
-
-
-RUN_HELP = "id of a run, the start of one, or its run folder"
-
-
-def add_run_argument(parser: Parser) -> None:
-    """Add the run that a command is about."""
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-
-
-def not_of_machines(info: RunInfo) -> RunError:
-    """Return the error of a command that is for runs on targets alone."""
-    message = f"run {info.id} is on {info.target}, a machine of several units"
-    units = f"'autoturbo show {info.id}' says how units shared the work"
-    return RunError(message, hint=f"{units}, and its schedule.json when every part runs")
-
-
-# The files that a command writes
-
-_NO_INPUTS = frozenset(
-    ("output", "netron", "html", "file", "save_targets", "runs_folder", "db", "command", "action")
-)
-"""Arguments that name what is written, the database, or no file."""
-
-_FOLDER = "folder"
-"""The argument that names a folder which is read."""
-
-
-def add_force_option(parser: Parser) -> None:
-    """Add whether outputs may replace what is not theirs."""
-    text = "replace a file of another kind; never an input or the database"
-    parser.group("what is kept").add_argument("--force", action="store_true", help=text)
-
-
-def outputs_of(options: argparse.Namespace) -> Outputs:
-    """Return what guards the outputs of a command: every file among its arguments is an input."""
-    given = {name: value for name, value in vars(options).items() if name not in _NO_INPUTS}
-    folder = (Path(given[_FOLDER]),) if given.get(_FOLDER) else ()
-    names = (name for value in given.values() for name in _names(value))
-    return Outputs(folder, Path(options.db), options.force).reading(*names)
-
-
-def _names(value: object) -> Iterator[str | Path]:
-    """Yield what may name a file in the value of an argument."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _names(one)
-    elif isinstance(value, str | Path):
-        yield value
-
-
-def add_file_option(parser: Parser, name: str) -> None:
-    """Add the file to write, ``name`` in the run's folder where none is given."""
-    text = f"file to write (default: {name} in the run's folder)"
-    parser.group("what is kept").add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help=text
-    )
-    add_force_option(parser)
-
-
-def folder_of(info: RunInfo) -> Path:
-    """Return the run's folder, made if it is gone."""
-    from autoturbo.config import RUNS
-    from autoturbo.database import RunFolder
-
-    root = info.asked.get("runs_folder", RUNS)
-    return RunFolder.create(root, info.model, info.target, info.id).path
-
-
-# Models, targets and data types
-
-
 class ModelNotes(TypedDict, total=False):
     """What is said of a model besides its figures."""
 
@@ -321,7 +86,7 @@ def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> M
 
     Args:
         graph: The model.
-        console: Where people read it.
+        console: Console where people read it.
         everything: Tell all of it, not only what its figures may be misread without.
 
     Returns:
@@ -375,44 +140,6 @@ def load_model(
 def load_given(name: str, options: argparse.Namespace) -> Graph:
     """Return a model with the batch, extents and values that options give."""
     return load_model(name, **asked_inputs(options))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunArguments:
-    """A run that goes on, and what reads its model and its target."""
-
-    run: str = field(kw_only=False, metadata=argument("its id, or the beginning of it"))
-    load_graph: Callable[[RunInfo], Graph] | None = field(
-        default=None, metadata=argument("reads the model again; from the run's file if None")
-    )
-    load_target: Callable[[RunInfo], AnyTarget] | None = field(
-        default=None, metadata=argument("reads the target again; as the run keeps it if None")
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumeCall(ExecutionConfig, ResumeConfig, RunArguments):
-    """Arguments of :func:`resume`."""
-
-
-@called_with(ResumeCall)
-def resume(call: ResumeCall) -> TuneResult:
-    """Go on with a run, as :func:`autoturbo.resume` does.
-
-    Returns:
-        The result of the whole run.
-    """
-    from autoturbo.tuning import tuner
-
-    ended = tuner.resume_all(
-        [call.run],
-        part_of(ResumeConfig, call),
-        part_of(ExecutionConfig, call),
-        load_graph=call.load_graph or model_of_run,
-        load_target=call.load_target,
-        together=False,
-    )
-    return tuner.only(ended)
 
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
@@ -567,7 +294,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     Raises:
         RunError: The run is of something else.
     """
-    from autoturbo.hardware.machine import find_target, target_from_dict
+    from autoturbo.hardware.machine_files import find_target, target_from_dict
     from autoturbo.tuning.keys import measurer_of
 
     kept = info.settings
@@ -599,9 +326,10 @@ def load_pairs(
     options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
 ) -> list[AnyPair]:
     """Pair every model with every target, model by model; load all before the first is used."""
-    from autoturbo.hardware.machine import find_target
+    from autoturbo.hardware.machine_files import find_target
 
     on = [find_target(name) for name in dict.fromkeys(targets)]
+    # before the models, which take longer to load
     for target in on:
         chosen_dtype(target, options.dtype)
     of = [load_given(name, options) for name in dict.fromkeys(models)]
@@ -617,9 +345,9 @@ def paired(
     Args:
         model: The model.
         target: The target or the machine.
-        dtype: What it computes in; the target's default if None.
-        measurer: What measures, by name.
-        sign: What stands before the name of an argument, in an error.
+        dtype: Data type that it computes in; the target's default if None.
+        measurer: Name of the measurer.
+        sign: Text before the name of an argument, in an error.
 
     Raises:
         UsageError: The target does not compute in the type, or the measurer is not for machines.
@@ -669,7 +397,8 @@ def chosen_dtype(target: AnyTarget, dtype: str | None, sign: str = "--") -> str:
 
 
 def _target(name: str) -> Target:
-    from autoturbo.hardware.machine import Machine, find_target
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware.machine_files import find_target
 
     found = find_target(name)
     if isinstance(found, Machine):

@@ -1,7 +1,8 @@
 """The parser of the command line: argparse with one located error line in place of its own text.
 
-The types of its arguments raise :class:`~autoturbo.errors.UsageError` themselves, so that the words
-do not change with Python's version.
+The types of its arguments (:mod:`autoturbo.commands.flag_values`) raise
+:class:`~autoturbo.errors.UsageError` themselves, so that the words do not change with Python's
+version.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from autoturbo.commands.console import Console
-from autoturbo.errors import Location, UsageError, did_you_mean
+from autoturbo.commands.flag_values import wrong
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = "autoturbo.db"
 _WIDEST = 100
-_LARGEST = 2**31 - 1
-_LARGEST_EXTENT = 2**63 - 1
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
-_T = TypeVar("_T")
 
 Run: TypeAlias = "Callable[[argparse.Namespace, Console], int]"
 """What does an action; gives the exit status."""
@@ -57,6 +53,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that raises :class:`UsageError`."""
 
     def __init__(self, **settings: Any) -> None:
+        # no abbreviations: one would mean something else once there is another flag
         super().__init__(
             formatter_class=HelpFormatter, allow_abbrev=False, add_help=False, **settings
         )
@@ -168,7 +165,7 @@ def _not_understood(argument: str, parser: Parser, *, positional: bool) -> Usage
 
 
 def takes(*flags: str, group: Group | None = None, **settings: Any) -> Callable[[Parser], object]:
-    """Return what adds an argument to a parser, under a title of the help where one is given."""
+    """Return a function that adds an argument to a parser, under a title of the help if given."""
 
     def add(parser: Parser) -> object:
         place = parser.group(group) if group else parser
@@ -189,12 +186,12 @@ class Actions:
     def __call__(
         self, example: str, *arguments: Callable[[Parser], object], usage: str = ""
     ) -> Callable[[Run], Run]:
-        """Return what makes a function an action.
+        """Return a decorator that makes a function an action of the command.
 
         Args:
             example: One command line.
             arguments: Add its own arguments to its parser.
-            usage: What follows its name.
+            usage: Text that follows its name.
         """
 
         def add(run: Run) -> Run:
@@ -218,168 +215,3 @@ class Actions:
     def run(self, options: argparse.Namespace, console: Console) -> int:
         """Run the action that was chosen; return the exit status."""
         return self._known[options.action][0](options, console)
-
-
-# What the values of flags look like
-
-
-def wrong(flag: str, message: str, hint: str | None = None) -> UsageError:
-    """Return the error for a flag's value."""
-    return UsageError(message, Location(field=flag), hint)
-
-
-def whole_number(flag: str, low: int) -> Callable[[str], int]:
-    """Return a reader of a whole number of at least ``low``."""
-
-    def convert(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise wrong(flag, f"{text!r} is not a whole number") from None
-        if not low <= value <= _LARGEST:
-            raise wrong(flag, f"{text!r} is out of range", f"from {low} to {_LARGEST}")
-        return value
-
-    return convert
-
-
-def duration(flag: str) -> Callable[[str], float]:
-    """Return a reader that makes seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
-
-    def convert(text: str) -> float:
-        match = _DURATION.fullmatch(text)
-        hours, minutes, seconds = match.groups() if match and text else (None, None, None)
-        total = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(seconds or 0)
-        if not 0 < total <= _LARGEST:
-            raise wrong(flag, f"{text!r} is not a duration", "for example 90s, 10m or 1h30m")
-        return total
-
-    return convert
-
-
-def percentage(flag: str) -> Callable[[str], float]:
-    """Return a reader that makes a share of one of ``5%`` or ``0.5 %``."""
-
-    def convert(text: str) -> float:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
-        if not match:
-            raise wrong(flag, f"{text!r} is not a percentage", "for example 5%")
-        return float(match[1]) / 100
-
-    return convert
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Takes one of some names.
-
-    Attributes:
-        flag: Whose value it is.
-        choices: Themselves, or where they are found (``"module:name"``, a function or names):
-            looked up only when the flag is given, or completed.
-    """
-
-    flag: str
-    choices: tuple[str, ...] | str
-
-    def names(self) -> tuple[str, ...]:
-        """Look up the names now."""
-        if isinstance(self.choices, tuple):
-            return self.choices
-        found = resolve_name(self.choices)
-        return tuple(found() if callable(found) else found)
-
-    def __call__(self, text: str) -> str:
-        """Return the name, if it is one of those known."""
-        known = self.names()
-        if text not in known:
-            raise wrong(self.flag, f"{text!r} is not known", did_you_mean(text, known))
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class ManyOf:
-    """Takes some of some names, with commas between them.
-
-    Attributes:
-        each: Takes one of them.
-        empty: Whether an empty text stands for none of them.
-    """
-
-    each: OneOf
-    empty: bool = False
-
-    def __call__(self, text: str) -> list[str]:
-        """Return the names, if all are known."""
-        if self.empty and not text:
-            return []
-        return [self.each(name.strip()) for name in text.split(",")]
-
-
-def _named(
-    flag: str, what: str, example: str, read: Callable[[str], _T]
-) -> Callable[[str], tuple[str, _T]]:
-    """Return a reader of a name, an equals sign and what ``read`` makes of the rest.
-
-    ``read`` raises ValueError for what it does not take.
-    """
-
-    def convert(text: str) -> tuple[str, _T]:
-        name, _, rest = text.rpartition("=")
-        try:
-            if name:
-                return name, read(rest)
-        except OverflowError as error:
-            raise wrong(flag, f"{text!r} is out of range; {error}") from None
-        except ValueError:
-            pass
-        raise wrong(flag, f"{text!r} is not a name with {what}", f"write NAME={example}")
-
-    return convert
-
-
-def _extents(text: str) -> tuple[int, ...]:
-    values = tuple(int(extent) for extent in text.split(",")) if text else ()
-    if min(values, default=1) < 0:
-        raise ValueError
-    if max(values, default=1) > _LARGEST_EXTENT:
-        raise OverflowError(f"extents go from 0 to {_LARGEST_EXTENT}")
-    return values
-
-
-def _extent(text: str) -> int:
-    if not re.fullmatch(r"[0-9]+", text):
-        raise ValueError
-    return whole_number("--dim", 0)(text)
-
-
-def _number(text: str) -> float:
-    """Return the number in a text; a whole one stays whole."""
-    text = text.strip().lower()
-    if text in ("true", "false"):
-        return int(text == "true")
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-
-
-shape = _named("--shape", "whole numbers from 0 on", "1,3,224,224", _extents)
-"""An input's name and extents: ``data=1,3,224,224``; ``scalar=`` for no dimension at all."""
-
-dimension = _named("--dim", "a whole number from 0 on", "64", _extent)
-"""The name of a dimension and its extent: ``batch_size=64``."""
-
-value = _named("--value", "numbers", "16000", lambda text: tuple(map(_number, text.split(","))))
-"""An input's name and elements: ``sr=16000``, ``sizes=640,480``, ``on=true``."""
-
-
-def merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """Return what is given by name: extents by input or dimension, elements by input.
-
-    Raises:
-        UsageError: A name is given twice.
-    """  # noqa: DOC501  wrong() makes the error
-    values: dict[str, _T] = {}
-    for name, value in given:
-        if name in values:
-            raise wrong(flag, f"{name!r} is given twice")
-        values[name] = value
-    return values

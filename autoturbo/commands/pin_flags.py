@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoturbo.commands.parser import wrong
+from autoturbo.commands.flag_values import wrong
 
 if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Value
@@ -34,6 +34,7 @@ def fixed_of(texts: Iterable[str]) -> dict[str, Value]:
 
     fixed: dict[str, Value] = {}
     for text in texts:
+        # the last sign: names of layers may hold one
         name, sign, value = text.rpartition("=")
         if not sign and not Path(text).is_file():
             hint = "for example --fix prefetch_depth=3, --fix conv1.factor=4 or --fix knobs.json"

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from autoturbo.commands.console import Moment
-from autoturbo.commands.loading import SIMULATOR, AnyPair, StoredRun, opened
-from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.commands.flag_values import OneOf, wrong
+from autoturbo.commands.loading import SIMULATOR, AnyPair
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import StoredRun, opened
 from autoturbo.errors import (
     DatabaseError,
     InfeasibleError,
@@ -32,12 +34,7 @@ from autoturbo.extras import how_to_install
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs, knobs_of_file, load_knobs
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    Outcome,
-    seconds_of,
-)
+from autoturbo.simulator.measurement import Failure, Measurement, Outcome, seconds_of
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Database, RefusedTrial, Verified
@@ -61,10 +58,10 @@ class ChosenSchedule(NamedTuple):
     """A schedule, and where it is from.
 
     Attributes:
-        name: Of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
-        schedule: Itself.
+        name: Name of its scheduler, or ``"schedule"``, ``"knobs"``, or its run and trial.
+        schedule: The schedule.
         run: Id of the run that found it, where that is known.
-        adapted: How it compares, where its settings are those of another batch.
+        adapted: Comparison with the heuristic, where its settings are those of another batch.
     """
 
     name: str
@@ -96,9 +93,9 @@ def chosen_schedule(
     """Return the schedule that the options name; of a scheduler by name, its best one.
 
     Args:
-        options: Of :func:`add_schedule_options`.
-        pair: What it schedules.
-        evaluator: Of the pair; one of its own if None.
+        options: Options that :func:`add_schedule_options` adds.
+        pair: The model and the target that it schedules.
+        evaluator: Evaluator of the pair; a new one if None.
 
     Raises:
         ScheduleFileError: The schedule file does not describe a schedule of the pair.
@@ -123,8 +120,8 @@ def given_schedule(
     Args:
         given: Knobs or a mapping of them, a schedule, a file of either, or the name of a scheduler;
             the heuristic's if None.
-        pair: What it schedules.
-        evaluator: Of the pair.
+        pair: The model and the target that it schedules.
+        evaluator: Evaluator of the pair.
 
     Raises:
         ScheduleFileError: It describes no schedule of the pair.
@@ -218,8 +215,8 @@ def schedule_of_database(
     """Return the best schedule of the pair that a database has for this version of the scheduler.
 
     Args:
-        path: Of the database.
-        pair: What it schedules.
+        path: Path of the database.
+        pair: The model and the target that it schedules.
         at_batch: Loads the model at another batch; where there is no schedule for this one, that of
             the nearest is adapted. None for no adapting.
 
@@ -255,6 +252,7 @@ def _of_nearest_batch(
 ) -> BestSchedule | None:
     """Return the best schedule of the same model at the nearest of some batches, if any is its."""
     own = pair.model.batch
+    # by factor, not by difference: 2 is as far from 1 as 128 from 64
     for batch in sorted(batches, key=lambda one: (abs(math.log(one / own)), one)):
         with suppress(ModelError):  # the model has no such batch
             graph = at_batch(batch)
@@ -279,6 +277,7 @@ def _adapted(near: BestSchedule, pair: AnyPair) -> ChosenSchedule:
     evaluator = Evaluator(on.model, on.target, on.dtype)
     tried: list[tuple[Schedule, Outcome]] = []
     why = ""
+    # a part of the chip that suited another batch may be too small for this one
     for knobs in dict.fromkeys((near.knobs, WHOLE.on(near.knobs))):
         try:
             schedule = evaluator.schedule(rebatched(evaluator.model_scheduler, knobs))
@@ -331,10 +330,10 @@ def measured_schedule(
     """Return the measurement of what the text of a schedule file describes, made now.
 
     Args:
-        text: The file's.
-        pair: What it schedules.
-        place: Where the text is from, for errors.
-        evaluator: Of the pair.
+        text: Text of the file.
+        pair: The model and the target that it schedules.
+        place: Name of what the text is from, for errors.
+        evaluator: Evaluator of the pair.
 
     Returns:
         The outcome; a failure where the text describes no schedule of the pair.
@@ -419,11 +418,11 @@ def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, Any]) -> 
 
 
 def _instead(miss: Miss, pair: AnyPair, *, tried: bool) -> str:
-    """Return what finds a schedule where the lookup of a pair's best one failed.
+    """Return the hint how to get a schedule where the lookup of a pair's best one failed.
 
     Args:
-        miss: Of the lookup.
-        pair: What was looked for.
+        miss: What the lookup says of there being no schedule.
+        pair: The model and the target that were looked for.
         tried: Whether the nearest batch was of no use.
     """
     heuristic = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
@@ -441,7 +440,7 @@ def require_libraries(options: argparse.Namespace) -> None:
     """Say before a run that what its flags need is not installed.
 
     Args:
-        options: Of a command that tunes.
+        options: Options of a command that tunes.
 
     Raises:
         UsageError: ONNX Runtime or Ray is not installed.
@@ -467,7 +466,7 @@ def require_runtime(flag: str) -> None:
 
 def schedulers() -> tuple[str, ...]:
     """Return the names of schedulers of targets, then of machines."""
-    from autoturbo.hardware.machine import load_machine, machine_names
+    from autoturbo.hardware.machine_files import load_machine, machine_names
     from autoturbo.heterogeneous.evaluator import FIRST_UNIT
     from autoturbo.registry import MACHINE_SCHEDULERS, SCHEDULERS
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self, get_args
 
 from autoturbo.errors import RunError
-from autoturbo.files import masked
+from autoturbo.passwords import masked
 from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Bool, Choice, Text, Whole

@@ -16,7 +16,8 @@ from autoturbo.hardware.parts import (
     VectorEngine,
 )
 from autoturbo.hardware.presets import load_target, preset_names, validate_target_file, with_field
-from autoturbo.hardware.target import Target, known_error, scaffold, target_schema
+from autoturbo.hardware.target import Target, known_error, target_schema
+from autoturbo.hardware.template import scaffold
 
 __all__ = [
     "DATAFLOWS",

@@ -78,6 +78,7 @@ def _text(path: Path, shown: str) -> str:
         limit = f"target files end at {MAX_BYTES // 1024} KiB"
         raise TargetError("the file is too large to be a target", Location(shown), limit)
     try:
+        # some editors put a byte order mark before the text
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TargetError(
@@ -93,6 +94,7 @@ def _content(path: Path, shown: str) -> bytes:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise TargetError("a directory, not a target file", place, "name a YAML file in it")
+        # a pipe or a device might never begin, or never end
         if not stat.S_ISREG(mode):
             raise TargetError("not a regular file", place, "name a YAML file")
         with path.open("rb") as stream:

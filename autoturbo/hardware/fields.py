@@ -43,7 +43,7 @@ class FileValue(Rule):
 
     Attributes:
         suffix: End of the name in the file, its unit.
-        name: In the file, where it is not the attribute's with the suffix.
+        name: Name in the file, where it is not the attribute's with the suffix.
         default: The value of a file that leaves the field out; None if it may not.
         timed: Whether only times depend on it: a schedule made for one value runs with any other.
     """
@@ -80,6 +80,7 @@ class CheckedValue(FileValue):
 
     def to_si(self, value: Any) -> Any:
         """Return the attribute's value, a tuple for a list."""
+        # targets and machines are hashed, so nothing in them may be a list
         return tuple(value) if isinstance(value, list) else value
 
     def from_si(self, value: Any) -> Any:
@@ -218,10 +219,10 @@ class Field:
     """A field of a file.
 
     Attributes:
-        name: As the file spells it, with its unit.
-        attribute: That holds it, in SI units.
-        type: Of the attribute.
-        rule: Its annotation.
+        name: Name in the file, with its unit.
+        attribute: Name of the attribute that holds it, in SI units.
+        type: Type of the attribute.
+        rule: Annotation of the attribute.
     """
 
     name: str
@@ -284,9 +285,6 @@ def values_of(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
 def written(kind: type, owner: object) -> dict[str, Any]:
     """Return the fields of a file from a value's attributes."""
     return {f.name: f.rule.from_si(getattr(owner, f.attribute)) for f in file_fields(kind)}
-
-
-# Fields that several sections have
 
 
 def number(about: str, example: float, low: float = 0.0, high: float = 1e9, **more: Any) -> Figure:

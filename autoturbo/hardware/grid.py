@@ -48,8 +48,8 @@ class Axis:
     """A field and the values that it takes.
 
     Attributes:
-        path: Of the field, as :func:`autoturbo.hardware.with_field` takes it.
-        values: In the unit of the field, each once.
+        path: Path of the field, as :func:`autoturbo.hardware.with_field` takes it.
+        values: Values in the unit of the field, each once.
     """
 
     path: str
@@ -89,8 +89,8 @@ class GridPoint:
     """A target of a grid.
 
     Attributes:
-        values: Per axis.
-        target: With these values.
+        values: Value on each axis.
+        target: The target with these values.
     """
 
     values: tuple[Value, ...]
@@ -102,8 +102,8 @@ class Cost:
     """What a target costs, as its user states it.
 
     Attributes:
-        weights: Of a unit of a field, by the field's short name; empty where a column is the cost.
-        column: Of the table of a sweep; empty where weights are given.
+        weights: Cost of a unit of each field, by its short name; empty where a column is the cost.
+        column: Column of a sweep's table that is the cost; empty where weights are given.
     """
 
     weights: Mapping[str, float]
@@ -126,8 +126,8 @@ def cost_of(
     """Return the cost of ``FIELD=WEIGHT,...`` (or weights by field), or of a column's name.
 
     Args:
-        stated: What the user says.
-        targets: Whose fields there are.
+        stated: Cost as the user states it.
+        targets: Targets whose fields may be named.
         columns: Names that a sweep's table has besides its fields.
 
     Raises:
@@ -310,6 +310,7 @@ def _values(item: str, text: str) -> list[Value]:
 def _doubled(first: float, last: float, text: str) -> list[Value]:
     if first <= 0:
         raise _wrong(text, f"{first:g} cannot be doubled")
+    # the logarithm of an exact power may come out a little below it
     steps = math.floor(math.log2(last / first) + 1e-9)
     if steps >= MOST_POINTS:
         raise _wrong(text, f"{steps + 1} values are too many")
@@ -320,6 +321,7 @@ def _evenly(first: float, last: float, count: int, text: str) -> list[Value]:
     if not 2 <= count <= MOST_POINTS:  # noqa: PLR2004  both ends
         raise _wrong(text, f"{count} values from {first:g} to {last:g} cannot be")
     steps = [first + (last - first) * step / (count - 1) for step in range(count)]
+    # as many digits as target files have, so that 0.3 is not 0.30000000000000004
     return [_whole(float(f"{value:.12g}")) for value in steps]
 
 

@@ -314,7 +314,7 @@ class DramTiming:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What a kernel takes besides its work.
+    """Seconds that a kernel takes besides its work.
 
     Attributes:
         kernel_launch: Seconds from the end of the kernel before until the first core begins.
@@ -375,7 +375,7 @@ class Overheads:
         """Return the seconds that kernels take besides their work: launch, ramp and barrier.
 
         Args:
-            work: As for :meth:`ramp`.
+            work: Seconds of work, as :meth:`ramp` takes them.
         """
         return self.per_kernel + self.ramp(work)
 
@@ -385,8 +385,8 @@ class Overheads:
         """Return :meth:`around` of kernels in order that share launches.
 
         Args:
-            work: As for :meth:`ramp`.
-            opens: Which have a launch of their own; the last before that pays the barrier.
+            work: Seconds of work, as :meth:`ramp` takes them.
+            opens: Whether each has a launch of its own; the last before such one pays the barrier.
         """
         goes_on = ~opens
         saved = (self.kernel_launch + self.ramp(work)) * goes_on
@@ -423,10 +423,10 @@ class Calibration:
     Attributes:
         error: Median of the relative errors of simulated times, on measurements that no figure was
             fitted to; a fraction.
-        rows: Measurements that the error is of.
+        rows: Number of measurements that ``error`` is the median of.
         table: Name of the file of measurements.
-        sha256: Of that file; empty where it is not known.
-        date: Of the comparison, YYYY-MM-DD; empty where it is not known.
+        sha256: SHA-256 of that file; empty where it is not known.
+        date: Day of the comparison, YYYY-MM-DD; empty where it is not known.
         regime: Seconds of a kernel that separate short from long ones; 0 where nobody did.
         error_below: The error of rows of shorter kernels.
         error_above: The error of the others.
@@ -454,7 +454,7 @@ class Calibration:
     rows_below: Annotated[int, whole("measurements of shorter kernels", 8, low=0, default=0)] = 0
 
     def error_of(self, kernel_seconds: float) -> float:
-        """Return the error of what runs kernels of a length.
+        """Return the relative error of a result whose kernels take so long in the mean.
 
         Of a length that nothing was measured of, the error of all rows is all that is known.
         """

@@ -1,13 +1,14 @@
-"""The accelerator as a frozen value, its files, and the checks of them.
+"""The accelerator as a frozen value, and the layout of its files.
 
 The abstraction is that of GraphTurbo (OSDI '23, section 1 and figure 1)::
 
     host -- DDR -- DMA -- clusters x { GB -- interconnect -- cores x { LB, engines } }
 
 A target is declared once, by the annotations of its fields and of its parts
-(:mod:`autoturbo.hardware.parts`): the layout of files, their JSON schema, a commented template and
-the checks follow. A file has the fields, a list with one engine of each kind, and a mapping for
-each other section.
+(:mod:`autoturbo.hardware.parts`): the layout of files, their JSON schema, a commented template
+(:mod:`autoturbo.hardware.template`) and the checks (:mod:`autoturbo.hardware.target_checks`)
+follow. A file has the fields, a list with one engine of each kind, and a mapping for each other
+section.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, Final, Literal
 
-from autoturbo.errors import Location, TargetError, did_you_mean
-from autoturbo.hardware.document import Document
+from autoturbo.errors import TargetError
 from autoturbo.hardware.fields import (
     DTYPES,
     CheckedValue,
     Field,
-    Figure,
     Ranges,
     Section,
     built,
@@ -54,19 +53,7 @@ from autoturbo.hardware.parts import (
     VectorEngine,
 )
 from autoturbo.registry import Shown
-from autoturbo.schema import (
-    InvalidError,
-    Rule,
-    Steps,
-    Text,
-    ValidationIssue,
-    Version,
-    checked,
-    dotted,
-    json_schema,
-    list_type,
-    mapping_type,
-)
+from autoturbo.schema import Rule, Text, Version, json_schema, list_type, mapping_type
 
 _PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
@@ -94,15 +81,15 @@ class Target(Shown):
         clusters: Clusters on the chip, data-parallel.
         cores: Cores in each cluster, in one dimension.
         clock: Hertz of cores and engines.
-        matrix: One per core.
-        vector: One per core.
-        transfer: One per core.
-        dma: One per cluster.
-        lb: One per core.
-        gb: One per cluster.
-        ddr: One, shared by the clusters.
-        overheads: Launch, ramp and barrier.
-        energy: None where nothing is known.
+        matrix: Matrix engine of each core.
+        vector: Vector engine of each core.
+        transfer: Transfer engine of each core.
+        dma: DMA engine of each cluster.
+        lb: Local buffer of each core.
+        gb: Global buffer of each cluster.
+        ddr: Off-chip memory, shared by the clusters.
+        overheads: Seconds of launch, ramp and barrier.
+        energy: Energy of operations and traffic; None where nothing is known.
         calibration: How far simulated times were off measured ones; None where nobody compared.
         dram: Timing of ``ddr``; None where the length of runs does not matter or is not known.
         ranges: Fields that no source settles, by path (``"ddr.share"``), each with the two ends of
@@ -219,7 +206,7 @@ class Target(Shown):
             dtype: The compute type.
             macs: Multiply-accumulates on the matrix engine.
             plain: Simple operations on the vector engine.
-            special: Its slow operations.
+            special: Slow operations on the vector engine.
         """
         slow = self.vector.special_lanes * self.clusters * self.cores * self.clock
         matrix_s = macs / self.matrix_macs_per_second(dtype) if macs else 0.0
@@ -249,6 +236,9 @@ class Target(Shown):
         Raises:
             TargetError: The document is not a valid target.
         """
+        # the checks follow from this class, so their module imports this one
+        from autoturbo.hardware.target_checks import from_document
+
         return from_document(document)
 
 
@@ -263,7 +253,7 @@ def _hash(target: Target) -> str:
 
 
 def _forget_defaults(target: Target, document: dict[str, Any]) -> None:
-    """Leave out what fields say that came later: hashes from before them hold for such chips."""
+    """Drop fields that came later where they change nothing: older hashes then still hold."""
     if not (target.dma.bypasses_gb and target.gb.capacity):
         for engine in document["engines"]:
             engine.pop("bypasses_gb", None)
@@ -286,7 +276,7 @@ def known_error(target: object, kernel_seconds: float | None = None) -> float | 
 
     Args:
         target: The target, or a machine, of which nothing is known.
-        kernel_seconds: Of a kernel of the result in the mean, where the file has the errors of
+        kernel_seconds: Mean seconds of a kernel of the result, where the file has the errors of
             short and long ones; the error of all measurements if None.
     """
     found = target.calibration if isinstance(target, Target) else None
@@ -294,8 +284,6 @@ def known_error(target: object, kernel_seconds: float | None = None) -> float | 
         return None if found is None else found.error
     return found.error_of(kernel_seconds)
 
-
-# Files
 
 SCHEMA_VERSION: Final = 1
 """Version of the file layout; a file of another version is refused."""
@@ -398,6 +386,7 @@ def to_document(target: Target) -> dict[str, Any]:
         for key, (section, _) in ENGINES.items()
     ]
     held = {key: getattr(target, key) for key in PARTS}
+    # a chip without a global buffer has no section of it, as its file has none
     parts = {
         key: written(PARTS[key][0], value)
         for key, value in held.items()
@@ -412,147 +401,6 @@ def to_document(target: Target) -> dict[str, Any]:
         **parts,
         **({"ranges": ranges} if ranges else {}),
     }
-
-
-def target_of(document: Document) -> Target:
-    """Return the target that a document describes.
-
-    Raises:
-        TargetError: It is not a valid target.
-    """
-    require_valid(document)
-    return build_target(document.value)
-
-
-def from_document(document: Mapping[str, Any]) -> Target:
-    """Return the target that a document in the layout of a target file describes.
-
-    Raises:
-        TargetError: The document is not a valid target.
-    """
-    return target_of(Document(dict(document)))
-
-
-# What is wrong with a document
-
-
-def check(document: Document) -> list[TargetError]:
-    """Return all errors of a document, in the order of the file."""
-    issues = check_part(target_type(), document.value)
-    if issues:
-        wrong = {issue.path for issue in issues}
-        issues += tuple(i for i in _engine_counts(document.value) if i.path not in wrong)
-    return located(document, issues or target_issues(document.value))
-
-
-def require_valid(document: Document) -> None:
-    """Raise the first error of a document, if it has any.
-
-    Raises:
-        TargetError: The document is not a target; it says how many more things are wrong.
-    """
-    raise_first(check(document))
-
-
-def raise_first(errors: list[TargetError]) -> None:
-    """Raise the first of several errors, with the number of the others; return if there is none."""
-    if not errors:
-        return
-    first, more = errors[0], len(errors) - 1
-    if not more:
-        raise first
-    if first.hint is None:
-        raise TargetError(f"{first.message} (and {more} more)", first.at)
-    raise TargetError(first.message, first.at, f"{first.hint} (and {more} more)")
-
-
-def target_issues(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
-    """Yield the issues of a target whose fields are all valid by their types."""
-    counts = list(_engine_counts(value))
-    yield from counts or _contradictions(value)
-
-
-def check_part(kind: Any, value: Any) -> tuple[ValidationIssue, ...]:
-    """Return the issues of a value; it is empty if its type allows the value."""
-    try:
-        checked(kind, value)
-    except InvalidError as error:
-        return tuple(_explained(issue, value) for issue in error.issues)
-    return ()
-
-
-def located(document: Document, issues: Iterable[ValidationIssue]) -> list[TargetError]:
-    """Return the errors of issues and of repeated fields, in the order of the file."""
-    twice = [_duplicate(document, path, place) for path, place in document.duplicates]
-    pairs = [(_position(document, issue), issue) for issue in (*twice, *issues)]
-    pairs.sort(key=lambda pair: pair[0] or (0, 0))
-    return [_error(document, issue, position) for position, issue in pairs]
-
-
-def _duplicate(document: Document, path: Steps, position: tuple[int, int]) -> ValidationIssue:
-    first = document.keys[path][0]
-    hint = f"it was first given in line {first}"
-    return ValidationIssue(path, "given twice", hint, position=position)
-
-
-def _position(document: Document, issue: ValidationIssue) -> tuple[int, int] | None:
-    if issue.position:
-        return issue.position
-    path = issue.path[:-1] if issue.at == "parent" else issue.path
-    value = document.values.get(path)
-    return value if issue.at == "value" else document.keys.get(path, value)
-
-
-def _error(
-    document: Document, issue: ValidationIssue, position: tuple[int, int] | None
-) -> TargetError:
-    line, column = position or (None, None)
-    place = Location(document.file, line, column, dotted(issue.path) or None)
-    return TargetError(issue.message, place, issue.hint)
-
-
-def _explained(issue: ValidationIssue, value: Any) -> ValidationIssue:
-    """Return an issue, with a hint if it is about a chip without a global buffer."""
-    is_capacity = issue.path[-2:] == ("gb", "capacity_kib") and issue.at == "value"
-    if is_capacity and _at(value, issue.path) == 0:
-        hint = "leave 'gb' out for a chip without a global buffer"
-        return ValidationIssue(issue.path, issue.message, hint)
-    return issue
-
-
-def _at(value: Any, path: Steps) -> Any:
-    for step in path:
-        value = value[step]
-    return value
-
-
-def _engine_counts(value: Any) -> Iterator[ValidationIssue]:
-    """Yield the engine kinds that are missing or repeated; nothing if an engine has no kind."""
-    engines = value.get("engines") if isinstance(value, dict) else None
-    if not isinstance(engines, list):
-        return
-    kinds = [engine.get("kind") if isinstance(engine, dict) else None for engine in engines]
-    all_known = all(isinstance(kind, str) and kind in ENGINES for kind in kinds)
-    for kind in ENGINES:
-        places = [index for index, one in enumerate(kinds) if one == kind]
-        if not places and all_known:
-            hint = f"add an entry '- kind: {kind}'"
-            yield ValidationIssue(("engines",), f"no engine of kind {kind!r}", hint, at="key")
-        for index in places[1:]:
-            hint = f"engines[{places[0]}] is the first; keep one"
-            yield ValidationIssue(("engines", index), f"a second engine of kind {kind!r}", hint)
-
-
-def _contradictions(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
-    """Yield parts that are valid alone and contradict each other."""
-    index = {engine["kind"]: i for i, engine in enumerate(value["engines"])}
-    dtypes = value["engines"][index["matrix"]]["rate"]
-    lanes = value["engines"][index["vector"]]["lanes"]
-    yield from _uncovered(dtypes, lanes, ("engines", index["vector"], "lanes"))
-    if "energy" in value:
-        yield from _uncovered(dtypes, value["energy"]["mac_pj"], ("energy", "mac_pj"))
-    for path, ends in value.get("ranges", {}).items():
-        yield from _range_issues(value, path, ends)
 
 
 TIMED: Final = {
@@ -572,8 +420,8 @@ def timed_with(target: Target, path: str, value: Any) -> Target:
 
     Args:
         target: The target.
-        path: One of :data:`TIMED`.
-        value: In the unit of the file.
+        path: Path of the field, one of :data:`TIMED`.
+        value: The new value, in the unit of the file.
     """
     section, f = TIMED[path]
     changed = {f.attribute: f.rule.to_si(value)}
@@ -587,87 +435,8 @@ def timed_value(target: Target, path: str) -> float:
 
     Args:
         target: The target.
-        path: One of :data:`TIMED`.
+        path: Path of the field, one of :data:`TIMED`.
     """
     section, f = TIMED[path]
     value = getattr(getattr(target, section) if section else target, f.attribute)
     return float(f.rule.from_si(value))
-
-
-def _range_issues(
-    value: Mapping[str, Any], path: str, ends: list[Any]
-) -> Iterator[ValidationIssue]:
-    """Yield what is wrong with the range of a field."""
-    place = ("ranges", path)
-    if path not in TIMED:
-        hint = did_you_mean(path, TIMED, kind="such fields")
-        yield ValidationIssue(place, "no field that only times depend on", hint, at="key")
-        return
-    section, f = TIMED[path]
-    kept: Any = next((e for e in value["engines"] if e["kind"] == section), value.get(section))
-    if section and kept is None:
-        yield ValidationIssue(place, f"the target has no {section}", at="key")
-        return
-    kind = fields_type(path, [f])
-    for end in ends:
-        for issue in check_part(kind, {f.name: end}):
-            yield ValidationIssue(place, issue.message, issue.hint)
-            return
-    if isinstance(f.rule, Figure) and not ends[0] < ends[1]:
-        yield ValidationIssue(place, f"{ends[0]} is not below {ends[1]}", "write [LOW, HIGH]")
-
-
-def _uncovered(
-    dtypes: dict[str, Any], given: dict[str, Any], path: Steps
-) -> Iterator[ValidationIssue]:
-    for dtype in dtypes:
-        if dtype not in given:
-            hint = "the matrix engine's rate lists it; add it here or remove it there"
-            yield ValidationIssue(path, f"no figure for {dtype}", hint, at="key")
-
-
-# A template
-
-_HEADER = f"""\
-# A target: the accelerator that networks are scheduled on.
-# Check it with 'autoturbo targets validate FILE', use it with 'autoturbo tune MODEL --target FILE'.
-# Say in a comment on each line where the figure comes from, or that it is an estimate and why.
-
-schema_version: {SCHEMA_VERSION}  # version of this layout
-"""
-
-
-def scaffold() -> str:
-    """Return a valid template that explains every field but those of a calibration."""
-    *top_lines, ranges = _lines(Target, "")
-    top = "\n".join(top_lines)
-    engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
-    parts = "\n\n".join(
-        "\n".join(_part(key, *of)) for key, of in PARTS.items() if of[0] is not Calibration
-    )
-    return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n\n{ranges}\n"
-
-
-def _engine(key: str, kind: type, section: Section) -> Iterator[str]:
-    yield f"  - kind: {key}  # {section.about}"
-    yield from _lines(kind, "    ")
-
-
-def _part(key: str, kind: type, section: Section) -> Iterator[str]:
-    yield f"{key}:  # {section.about}"
-    yield from _lines(kind, "  ")
-
-
-def _lines(kind: type, indent: str) -> Iterator[str]:
-    for field in file_fields(kind):
-        yield f"{indent}{field.name}: {_value(field.rule.example)}  # {field.rule.about}"
-
-
-def _value(example: object) -> str:
-    if isinstance(example, dict):
-        return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in example.items()) + "}"
-    if isinstance(example, list):
-        return f"[{', '.join(map(_value, example))}]"
-    if isinstance(example, bool):
-        return str(example).lower()
-    return str(example) if example != "" else '""'

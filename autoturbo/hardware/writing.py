@@ -35,8 +35,8 @@ def with_section(text: str, key: str, target: Target) -> str:
 
     Args:
         text: The file, in block style.
-        key: Of the section, which goes to the end if the file lacks it.
-        target: With the section.
+        key: Key of the section, which goes to the end if the file lacks it.
+        target: The target that has the section.
     """
     section = "".join(f"{line}\n" for line in _lines(target.as_dict()[key], key, "  ", {}))
     old = re.compile(rf"^({re.escape(key)}:[^\n]*\n)(?:[ \t]+[^\n]*(?:\n|\Z))*", re.MULTILINE)

@@ -68,8 +68,8 @@ class Moves:
     """Steps from one candidate to another.
 
     Args:
-        profiles: Of the model on the machine.
-        rng: Where chance comes from.
+        profiles: Profiles of the model on the machine.
+        rng: Generator of random numbers.
     """
 
     def __init__(self, profiles: Profiles, rng: np.random.Generator) -> None:
@@ -125,8 +125,8 @@ class Annealing:
     """An annealing search, asked for candidates and told their times.
 
     Args:
-        profiles: Of the model on the machine.
-        seed: Of all chance.
+        profiles: Profiles of the model on the machine.
+        seed: Seed of all random draws.
         starts: Assignments to begin with besides each unit taking all it can.
     """
 
@@ -146,6 +146,7 @@ class Annealing:
         proposed = [candidate for candidate in self._first if candidate not in self.known][:count]
         if self._at is None:
             return proposed
+        # by what was told, not by what was drawn: a run that goes on proposes the same
         self._moves.rng = np.random.default_rng([self._seed, self._told])
         moves, lost, position = self._moves, 0, self._at
         while len(proposed) < count and lost < LOST:
@@ -175,6 +176,7 @@ class Annealing:
             self._at, self._since = self._best, 0
 
     def _accepted(self, now: float, then: float) -> bool:
+        # the 1 keeps these draws apart from those of ask()
         rng = np.random.default_rng([self._seed, self._told, 1])
         return then <= now or bool(rng.random() < math.exp(-(then / now - 1) / self._heat))
 
@@ -195,7 +197,7 @@ class Found:
 
     Attributes:
         best: The fastest candidate, measured.
-        latencies: Of every candidate in the order of measuring; infinite where it does not fit.
+        latencies: Seconds of each candidate in the order of measuring; infinite where it fails.
     """
 
     best: MachineMeasurement
@@ -208,9 +210,9 @@ def best_assignment(
     """Return the fastest assignment found; None where none fits.
 
     Args:
-        profiles: Of the model on the machine.
+        profiles: Profiles of the model on the machine.
         trials: Candidates to measure at most, those it starts from included.
-        seed: Of all chance.
+        seed: Seed of all random draws.
         starts: Assignments to begin with besides each unit taking all it can; the result is no
             slower than any that is within the trials.
     """

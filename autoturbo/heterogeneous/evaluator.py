@@ -61,7 +61,7 @@ class MachineEvaluator:
 
     Args:
         graph: The whole model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type; all units must support it.
 
     Raises:
@@ -201,8 +201,6 @@ class MachineEvaluator:
     @functools.cached_property
     def _vector_s(self) -> float:
         """Return the seconds of the vector work with all units together at their peaks."""
-        from autoturbo.simulator.bound import lower_bound
-
         p = self.profiles
         alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]
         return 1.0 / sum(1.0 / unit_s for unit_s in alone) if all(alone) else 0.0
@@ -298,13 +296,14 @@ def machine_bound(
 
     Args:
         graph: The model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
-        layers: Of the model.
+        layers: The layers of the model.
         units: Per layer, the units that can run it.
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]
     first = LowerBound(0.0, 0.0, 0.0)
+    # the first unit takes everything, so a layer with no choice is the first one's
     bound = [i for layer, possible in zip(layers, units, strict=True) if len(possible) == 1
              for i in layer.operators]  # fmt: skip
     if bound:

@@ -73,12 +73,12 @@ class Decided:
     """The decisions in a file.
 
     Attributes:
-        scheduler: What made it.
+        scheduler: Name of the scheduler that made the schedule.
         dtype: The compute type.
         knobs: The candidate.
-        assignment: Of the layers.
-        runs: When everything runs; None where the file does not say.
-        expected: What a measurement of it gave, or None.
+        assignment: Parts of the model, each with the unit that runs it.
+        runs: Times at which everything runs; None where the file does not say.
+        expected: Result of a measurement of it, or None.
     """
 
     scheduler: str
@@ -99,10 +99,10 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
     """Return the decisions in the text of a schedule file.
 
     Args:
-        text: As :func:`machine_schedule_text` writes it.
+        text: The text of the file, as :func:`machine_schedule_text` writes it.
         graph: The model.
-        machine: What it runs on.
-        place: Where the text is from, for errors.
+        machine: The machine that it runs on.
+        place: Name of what the text is from, for errors.
 
     Raises:
         ScheduleFileError: The text is of another version, was made for something else, or describes

@@ -122,10 +122,10 @@ class Run:
 
     Attributes:
         part: Index of the part that runs, or whose results are copied.
-        unit: That runs it, or that they are copied to, by index.
+        unit: Index of the unit that runs the part, or that results are copied to.
         copied: Bytes that are copied; 0 where the part runs.
-        begin: Seconds.
-        end: Seconds.
+        begin: Second at which it begins.
+        end: Second at which it ends.
     """
 
     part: int
@@ -141,16 +141,16 @@ class MachineSchedule:
 
     Attributes:
         model: The whole model, all samples.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
-        scheduler: What made it.
+        scheduler: Name of the scheduler that made it.
         knobs: The candidate.
-        layers: Of the model.
+        layers: The layers of the model.
         assignment: Parts and their units.
-        schedules: Of the parts, each on its unit.
+        schedules: The schedule of each part on its unit.
         runs: Parts and copies, each after what it waits for.
         spilled: Per part, bytes of memory that hold what its layers make for each other.
-        expected: What a measurement of it gave (the object M of ``--json``), or None.
+        expected: Result of a measurement of it (the object M of ``--json``), or None.
     """
 
     model: Graph

@@ -182,6 +182,7 @@ def branches_of(producers: Sequence[Sequence[int]]) -> tuple[Branch, ...]:
     chains: list[list[int]] = []
     chain_of: dict[int, int] = {}
     for layer, read in enumerate(producers):
+        # a chain goes on only where nothing else joins it or leaves it
         if len(read) == 1 and len(readers[read[0]]) == 1:
             chain = chain_of[read[0]]
         else:

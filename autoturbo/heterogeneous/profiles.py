@@ -35,11 +35,11 @@ class Profile:
     """The time and memory of layers together on a unit.
 
     Attributes:
-        seconds: Alone, with the memory's whole bandwidth.
-        bytes: Of shared memory, both directions.
-        spilled: Most bytes of it that hold what layers make for each other.
-        gb_bytes: From and to global buffers.
-        kernels: Launched.
+        seconds: Seconds that they take alone, with the memory's whole bandwidth.
+        bytes: Bytes read from and written to the shared memory.
+        spilled: Most bytes of shared memory that hold what layers make for each other.
+        gb_bytes: Bytes read from and written to global buffers.
+        kernels: Kernels that are launched.
         peak_lb: Most bytes of one core's local buffer in use.
         peak_gb: Most bytes of one cluster's global buffer in use.
     """
@@ -59,9 +59,9 @@ class Profiles:
 
     Attributes:
         graph: The model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
-        layers: Of the model.
+        layers: The layers of the model.
         units: Per layer, the units that can run it.
         made: Schedules that were simulated so far.
     """
@@ -134,6 +134,7 @@ def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> floa
     """Return the seconds to copy bytes from one unit to another, at full bandwidth."""
     link = machine.link(first, second)
     if link is None:
+        # the copy reads and writes the shared memory: there is no other way
         return machine.switch + machine.ddr.latency + 2 * copied / machine.bandwidth
     return machine.switch + link.latency + copied / link.bandwidth
 
@@ -154,4 +155,4 @@ def _spilled(schedule: Schedule) -> int:
         inside = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
         inner = [np.asarray(column)[inside] for column in dataclasses.astuple(timeline.buffers)]
         total += live_peak_bytes(Buffers(*inner), Scope.DDR)
-    return total * schedule.share.copies
+    return total * schedule.share.copies  # a timeline stands for all clusters that work alike

@@ -33,7 +33,7 @@ class UnitSpace(Space):
     """The space of a machine: units of layers and cuts as dimensions.
 
     Attributes:
-        names: Of the layers.
+        names: Names of the layers.
         units: Names of the machine's units.
         published: The candidate that ``Knobs()`` stands for.
     """
@@ -59,6 +59,7 @@ class UnitSpace(Space):
             if read
         ]
         published = decisions_of(profiles, evaluator.published)
+        # the published candidate is told in the names of a space, which has to be there first
         space = UnitSpace(tuple(choices), names=evaluator.names, units=units)
         return UnitSpace(
             space.dimensions, names=space.names, units=units, published=space.said(published)
@@ -144,10 +145,10 @@ class AnnealingProposer:
     """Proposes candidates of a machine and learns from outcomes.
 
     Args:
-        evaluator: Of the model on the machine.
-        space: Of its candidates.
-        objective: What is sought.
-        seed: Of all chance.
+        evaluator: Measures candidates of the model on the machine.
+        space: The space that candidates are drawn from.
+        objective: The objective that is sought.
+        seed: Seed of all random draws.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class MachineTask:
 
     Args:
         graph: The whole model.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         dtype: The compute type of all units.
     """
 
@@ -41,8 +41,8 @@ class MachineTask:
         """Return the machine's defaults: sampler, effort, rounds and baselines.
 
         Args:
-            config: What was asked for.
-            machine: Of several units.
+            config: Configuration that was asked for.
+            machine: The machine of several units.
             own_baselines: The user asked for baselines.
         """
         limited = config.trials is not None or config.time_budget is not None

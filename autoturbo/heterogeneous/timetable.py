@@ -17,114 +17,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# Who holds how much of which memory while tasks run.
-#
-# A holding is taken when its maker begins and given back when the last of its users has ended. A
-# task may begin only where all that it makes has room, in every memory that it counts against.
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """An allocation in memories for some time.
-
-    Attributes:
-        memories: That they count against, by index.
-        bytes: How many.
-        maker: Task at whose begin they are taken.
-        users: Tasks that must have ended before they are given back, the maker among them.
-    """
-
-    memories: tuple[int, ...]
-    bytes: int
-    maker: int
-    users: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Memories:
-    """The capacity of each memory, and the tasks' demands on it.
-
-    Attributes:
-        capacities: Bytes, by memory.
-        fixed: Bytes that are held all the time: weights, the model's inputs and outputs.
-        holdings: All others.
-    """
-
-    capacities: tuple[int, ...] = ()
-    fixed: tuple[int, ...] = ()
-    holdings: tuple[Holding, ...] = ()
-
-
-class NoRoomError(Exception):
-    """A deadlock: no task runs, and no ready task fits the memory.
-
-    Attributes:
-        memory: That is too small.
-        demand: Bytes that would be held in it.
-    """
-
-    def __init__(self, memory: int, demand: int) -> None:
-        super().__init__(f"memory {memory} would hold {demand} bytes")
-        self.memory, self.demand = memory, demand
-
-
-class Ledger:
-    """The bytes allocated in each memory.
-
-    Args:
-        memories: The memories, and what is held in each by whom.
-        tasks: How many tasks there are.
-
-    Raises:
-        NoRoomError: What is held all the time does not fit.
-    """
-
-    def __init__(self, memories: Memories, tasks: int) -> None:
-        self._capacities = memories.capacities
-        self._held = list(memories.fixed)
-        self._holdings = memories.holdings
-        self._made: list[list[int]] = [[] for _ in range(tasks)]
-        self._used: list[list[int]] = [[] for _ in range(tasks)]
-        self._left = [len(set(holding.users)) for holding in memories.holdings]
-        for index, holding in enumerate(memories.holdings):
-            self._made[holding.maker].append(index)
-            for user in set(holding.users):
-                self._used[user].append(index)
-        for memory, held in enumerate(self._held):
-            if held > self._capacities[memory]:
-                raise NoRoomError(memory, held)
-        self.peaks = list(self._held)
-
-    def lacking(self, task: int) -> NoRoomError | None:
-        """Return the error of the memory that lacks room for a task; None where it fits."""
-        for memory, demand in sorted(self._demands(self._made[task]).items()):
-            if self._held[memory] + demand > self._capacities[memory]:
-                return NoRoomError(memory, self._held[memory] + demand)
-        return None
-
-    def begin(self, task: int) -> None:
-        """Allocate a task's outputs."""
-        for memory, demand in self._demands(self._made[task]).items():
-            self._held[memory] += demand
-            self.peaks[memory] = max(self.peaks[memory], self._held[memory])
-
-    def end(self, task: int) -> None:
-        """Free the tensors that no task waits for any more."""
-        freed_holdings = []
-        for index in self._used[task]:
-            self._left[index] -= 1
-            if not self._left[index]:
-                freed_holdings.append(index)
-        for memory, freed in self._demands(freed_holdings).items():
-            self._held[memory] -= freed
-
-    def _demands(self, holdings: Sequence[int]) -> dict[int, int]:
-        demands: dict[int, int] = {}
-        for index in holdings:
-            holding = self._holdings[index]
-            for memory in holding.memories:
-                demands[memory] = demands.get(memory, 0) + holding.bytes
-        return demands
+from autoturbo.heterogeneous.memories import Ledger, Memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +25,9 @@ class Task:
     """A kernel on a unit, or a transfer on a link.
 
     Attributes:
-        resource: Index of what it keeps busy.
-        seconds: That it takes alone; 0 for one that only waits for others.
-        bytes: Of shared memory that it reads and writes.
+        resource: Index of the unit or link that it keeps busy.
+        seconds: Seconds that it takes alone; 0 for one that only waits for others.
+        bytes: Bytes of shared memory that it reads and writes.
         after: Tasks that must have ended, by index; all smaller than its own.
     """
 
@@ -149,8 +42,8 @@ class TimeSlice:
     """An interval in which no task begins or ends.
 
     Attributes:
-        begin: Seconds.
-        end: Seconds.
+        begin: Second at which it begins.
+        end: Second at which it ends.
         rates: Bytes per second of the tasks that run, by task.
     """
 
@@ -164,9 +57,9 @@ class Timetable:
     """The begin and end of every task.
 
     Attributes:
-        begin: Seconds, per task.
-        end: Seconds, per task.
-        stretches: In order of time, those in which something runs.
+        begin: Second at which each task begins.
+        end: Second at which each task ends.
+        stretches: Stretches in which something runs, in order of time.
         peaks: Most bytes held at once, per memory.
     """
 
@@ -208,7 +101,7 @@ def timetable(
 
     Args:
         tasks: The tasks; each comes after those it waits for.
-        resources: How many resources there are.
+        resources: Number of resources.
         bandwidth: Bytes per second of the shared memory.
         memories: What tasks may hold; no limits if None.
 
@@ -224,6 +117,7 @@ def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
     parts = list(demands)
     if sum(demands) <= bandwidth:
         return parts
+    # the most modest first: what they leave goes to the others
     remaining, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for position, index in enumerate(waiting):
         parts[index] = min(demands[index], remaining / (len(waiting) - position))
@@ -284,11 +178,13 @@ class _Run:
                 raise error
 
     def _offer(self, index: int) -> None:
+        # a heap gives the least: the longest path first, of equals the first by number
         heapq.heappush(self.ready[self.tasks[index].resource], (-self.ranks[index], index))
 
     def _start(self) -> None:
         """Give every free resource its next task; a task without seconds is over at once."""
         moved = True
+        # a task that is over at once makes others ready, on resources already looked at
         while moved:
             moved = False
             for resource, queue in enumerate(self.ready):

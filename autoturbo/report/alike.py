@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Layers or sub-graphs that a list tells on one line, those that it adds up.
+    """Alike layers or sub-graphs as one line of a list, with their times added up.
 
     Attributes:
-        label: Their number, operator and shape, and the first one's name in the model file.
-        members: Their indices.
-        seconds: That they add to the latency together.
-        shares: Of that time.
-        slack: Of sub-graphs the sum, of layers the least.
+        label: Number, operator and shape of the layers, and the first one's name in the model file.
+        members: Indices of the layers or sub-graphs.
+        seconds: Seconds that they add to the latency together.
+        shares: That time by what bounds it.
+        slack: Sum of the slack of sub-graphs, least slack of layers.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Line:
 
 
 def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """Return items that have the same key together, in the order of the first of each."""
+    """Return items grouped by key, the groups in the order of their first items."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -91,7 +91,7 @@ def layer_lines(schedule: Schedule, found: ScheduleShares) -> tuple[Line, ...]:
 
 
 def added(some: Iterable[Shares]) -> Shares:
-    """Return shares of several parts as those of all of them together."""
+    """Return the sum of the shares of several parts."""
     return Shares.of(np.sum([one.seconds for one in some], axis=0))
 
 

@@ -50,12 +50,12 @@ class Bottleneck:
     Attributes:
         part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
             of the whole schedule.
-        label: Its layers by operator and shape; where there are none, what it is.
+        label: Operator and shape of its layers; where there are none, what it is.
         layers: Names of the layers; none between kernels.
         subgraphs: Numbers of the isomorphic sub-graphs that they belong to.
         anchors: The last layer of each of these, by which knobs name it.
-        seconds: That they add to the latency together.
-        shares: Of that time.
+        seconds: Seconds that they add to the latency together.
+        shares: That time by what bounds it.
         needs: Seconds that their work needs whatever the schedule: the most of matrix work and
             vector work at peak and of reading their weights once from DDR; none between kernels.
     """
@@ -195,8 +195,8 @@ class Trials:
     """Trials of changes of one schedule; each is built once.
 
     Attributes:
-        schedule: Made from its knobs.
-        latency: Of it, in seconds.
+        schedule: The schedule, made from its knobs.
+        latency: Latency of the schedule, in seconds.
     """
 
     schedule: Schedule

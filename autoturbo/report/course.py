@@ -144,6 +144,7 @@ class _Scale:
         best = course.steps[-1][1]
         slow = max(course.steps[0][1], base or 0.0)
         worst = max(s for _, s in course.trials if s is not None)
+        # one very slow trial must not press all others to the bottom
         high = max(min(worst, _EDGE * slow), slow, best * (1 + _FLAT))
         margin = 0.05 * (high - best)
         return _Scale(best - margin, high + margin, max(1, end - 1, course.trials[-1][0]))

@@ -85,7 +85,7 @@ class Advice:
         """Return the best knob, change of the model and change of the target that gain so much.
 
         Args:
-            least: Seconds.
+            least: Seconds that a remedy must gain more than.
         """
         best: dict[str, Remedy] = {}
         for remedy in self.remedies:
@@ -99,12 +99,12 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        labels: Of the context's layers, by name.
-        subgraphs: Lines that tell them, alike ones on one, those that take longest first.
-        layers: Likewise.
-        shares: The latency, handed out.
-        bound: What no schedule can beat.
-        gap: What lies between, by cause (:func:`autoturbo.simulator.gap.gap_parts`).
+        labels: Labels of the context's layers, by name.
+        subgraphs: Lines of sub-graphs, alike ones on one, those that take longest first.
+        layers: Lines of layers, likewise.
+        shares: The latency, shared out among what bounds it.
+        bound: Lower bound of the latency.
+        gap: Latency above the bound, by cause (:func:`autoturbo.simulator.gap.gap_parts`).
         idle_ddr_s: Seconds in which DDR stood idle though weights could have been fetched.
         advice: The worst bottlenecks, the worst first.
         model_knobs: Knobs of the model that were changed alone, most gained first.
@@ -161,7 +161,7 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     """Return the bounds of a schedule, and try remedies.
 
     Args:
-        schedule: What is asked about.
+        schedule: The schedule that is asked about.
         what_if: Try changes; only schedules that follow from knobs can be built anew, for others
             bottlenecks are named without remedies.
         most: Bottlenecks at most.
@@ -216,7 +216,7 @@ def time_sentence(bounds: Bounds, *, told: bool = False) -> str:
     """Return a sentence on the parts of the latency, the largest shares first.
 
     Args:
-        bounds: What was found.
+        bounds: Bounds of the schedule.
         told: Whether readers know already that the latency is simulated, and what it is.
     """
     shares = bounds.shares.shares
@@ -320,9 +320,9 @@ def _spot(
     """Yield the rows of a bottleneck.
 
     Args:
-        bounds: What was found.
-        number: Of the bottleneck.
-        advice: On it.
+        bounds: Bounds of the schedule.
+        number: Number of the bottleneck.
+        advice: What would help against it.
         told: Remedies that stand with an earlier one, by its number; this one's are added.
     """
     bottleneck, latency = advice.bottleneck, bounds.shares.latency

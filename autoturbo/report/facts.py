@@ -74,10 +74,10 @@ class Measured:
     """A schedule and its measurement.
 
     Attributes:
-        schedule: Itself.
-        measurement: Of it.
-        kernels: Of one pass.
-        found: Its simulated latency, attributed to limits, sub-graphs and layers.
+        schedule: The schedule.
+        measurement: Measurement of the schedule.
+        kernels: Kernels of one pass, with their times.
+        found: Simulated latency, attributed to limits, sub-graphs and layers.
     """
 
     schedule: Schedule
@@ -112,7 +112,7 @@ class Evidence:
     """The evidence for the figures.
 
     Attributes:
-        checks: By name ``"ok"``, ``"failed"`` or ``"not run"``.
+        checks: Outcome of each check by name: ``"ok"``, ``"failed"`` or ``"not run"``.
         same: The best trial simulates the same again, to the bit; None where it was measured.
         again: What is known of measuring it more than once, in words; empty for nothing.
         refused: Trials whose schedules failed a check.
@@ -136,21 +136,21 @@ class Facts:
     """The facts of a run.
 
     Attributes:
-        info: Its record.
-        state: What became of it.
-        trials: By number.
-        objectives: What was sought.
+        info: Record of the run.
+        state: State of the run now.
+        trials: Trials of the run by number.
+        objectives: Objectives that were sought, in their order.
         handed: What the run handed out, or would.
-        best: Its schedule.
-        default: Of trial 0; None where it does not fit.
+        best: The schedule that the run handed out.
+        default: The published heuristic's schedule, trial 0; None where it does not fit.
         others: Other schedulers by name; a failure where one does not fit.
         gap: What lies between the lower bound and the best schedule's simulated latency: shares of
             that latency by cause, in the order of :func:`autoturbo.simulator.gap.gap_parts`.
-        trust: What speaks for the figures.
-        importance: What the trials tell of the knobs.
-        predictions: Of the cost model; None where it cannot say anything.
-        searched_by_model: Its predictions guided the search.
-        seconds: From the first trial to the last.
+        trust: Evidence for the figures.
+        importance: Importance of the knobs, by the trials.
+        predictions: Predictions of the cost model; None where it cannot say anything.
+        searched_by_model: Whether predictions of the cost model guided the search.
+        seconds: Seconds from the first trial to the last.
     """
 
     info: RunInfo
@@ -182,12 +182,12 @@ def gather(
 
     Args:
         info: The run.
-        state: What became of it.
-        records: Its trials by number.
+        state: State of the run now.
+        records: Trials of the run by number.
         handed: What it handed out, or would.
-        verified: Checks of its best schedule that the database knows of.
-        graph: Its model.
-        evaluator: Of its model and target; simulates, whatever measured the run.
+        verified: Checks of the best schedule that the database knows of.
+        graph: Model of the run.
+        evaluator: Simulates on the run's model and target, whatever measured the run.
 
     Returns:
         All that a report says of the run.
@@ -284,6 +284,7 @@ def _trust(
 ) -> Evidence:
     same = None
     if is_simulated(info):
+        # the simulator has no noise, so anything but the same bits is a fault
         same = evaluator.measure(best.schedule) == handed.measurement
     again, refused = _again(handed, same), len(info.refused)
     if verified is not None and verified.verifier == VERIFIER_VERSION:

@@ -44,7 +44,7 @@ def group_colours(count: int) -> list[str]:
 
 
 _VERSION: Final = "6.4"
-"""Of Vega-Lite: the newest in vl-convert 1.9."""
+"""Version of Vega-Lite: the newest in vl-convert 1.9."""
 
 _ADDRESSES_GIB: Final = 64
 """Address space that V8, in which vl-convert runs Vega, reserves: it aborts where it cannot."""
@@ -64,6 +64,7 @@ def rendered(name: str, **given: object) -> str:
 def _environment() -> Environment:
     """Return the templates' environment, which keeps those that it has compiled."""
     environment = Environment(
+        # names of models come from strangers: they are text, never markup
         loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
@@ -146,6 +147,7 @@ def _shown(value: Any) -> Any:
 
 def _packed(column: Sequence[Any]) -> Any:
     if any(isinstance(value, str) for value in column):
+        # names of layers come again in thousands of bars: each is written once
         texts = {text: number for number, text in enumerate(dict.fromkeys(column))}
         words = [None if text is None else plain(text) for text in texts]
         return {"of": words, "at": [texts[value] for value in column]}
@@ -174,8 +176,8 @@ class Chart:
     """A chart of the page.
 
     Attributes:
-        name: Of the file with its specification.
-        data: By name.
+        name: Name of the file with its specification.
+        data: Tables by the name that the specification has for each.
         given: What the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
             time up to so many microseconds, which the page's buttons zoom.
     """

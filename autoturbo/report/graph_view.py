@@ -15,7 +15,7 @@ from autoturbo.report.facts import Measured
 from autoturbo.report.filling import group_colours
 from autoturbo.report.layered import Drawing, Edge, Place, drawing_of
 from autoturbo.report.names import layer_label, layer_title
-from autoturbo.report.trace import tensor_scopes
+from autoturbo.report.netron import tensor_scopes
 from autoturbo.report.units import counted, percent, plain
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
@@ -33,16 +33,16 @@ class SubGraphFacts:
     """One sub-graph over the whole batch.
 
     Attributes:
-        index: Its number.
+        index: Number of the sub-graph.
         title: Number, and the operator, shape and name of its last layer.
-        layers: Their indices.
+        layers: Indices of its layers.
         parts: Instances that it is cut into.
         cut: How, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
-        scope: Where its output is declared.
+        scope: Scope in which its output is declared.
         shares: Seconds that it adds to the latency, by what bounds them.
-        share: Of the latency.
+        share: Share of the latency.
         macs: Multiply-accumulates of all clusters together.
-        ddr_bytes: Likewise, moved from and to DDR.
+        ddr_bytes: Bytes that all clusters together move from and to DDR.
         rate: Multiply-accumulates per second of all clusters while its kernels run.
     """
 
@@ -104,15 +104,15 @@ class SubGraphRow(NamedTuple):
     """A row of the table of sub-graphs, those of isomorphic ones together.
 
     Attributes:
-        label: Their number, the operator and shape of the last layer, and the first one's name.
-        cut: How each is cut into parts.
-        scopes: Where their outputs are declared.
-        layers: That each has.
-        parts: Likewise.
+        label: Numbers, the operator and shape of the last layer, and the first one's name.
+        cut: Cut of each into parts, in words.
+        scopes: Scopes in which their outputs are declared.
+        layers: Layers of each sub-graph.
+        parts: Parts of each sub-graph.
         shares: Seconds that they add to the latency, by what bounds them.
-        share: Of the latency.
-        macs: Multiply-accumulates of all.
-        ddr_bytes: Moved from and to DDR by all.
+        share: Share of the latency.
+        macs: Multiply-accumulates of all sub-graphs together.
+        ddr_bytes: Bytes that all sub-graphs together move from and to DDR.
     """
 
     label: str
@@ -179,10 +179,10 @@ class Box:
     """A box of the picture: a layer, or a sub-graph.
 
     Attributes:
-        title: Its operator and shape; of a sub-graph those of its last layer.
-        below: Its kernel, that kernel's cores, and where its output is kept.
-        told: All of it, for the pointer and for the text field.
-        colour: Of its sub-graph.
+        title: Operator and shape of the layer, or of a sub-graph's last layer.
+        below: Kernel and its cores, and where the output is kept.
+        told: All that is known of it, for the pointer and for the text field.
+        colour: Colour of its sub-graph.
     """
 
     title: str

@@ -56,16 +56,15 @@ class KnobReport:
     """One dimension of the space.
 
     Attributes:
-        knob: Its name.
-        layers: Of the sub-graphs whose own knob it is; empty for the model's.
+        knob: Name of the knob.
+        layers: Layers of the sub-graphs whose own knob it is; empty for the model's.
         start: Number of the start whose sub-graphs they are, 0 for the published heuristic.
-        share: Of the variance of the (logarithm of the) objective; None where nothing is said.
-            Chance makes it a little less than 0 for a knob that does not matter.
-        best: Its value in the best trial; None where nothing was measured.
+        share: Share of the variance of the (logarithm of the) objective; None where nothing is
+            said. Chance makes it a little less than 0 for a knob that does not matter.
+        best: Value in the best trial; None where nothing was measured.
         as_start: Number of the start that ``"auto"`` stands for, where that sets the knob; None for
             a value of its own, and for what the published heuristic decides.
-        border: The best value is the least or the greatest number offered, although the knob takes
-            further ones.
+        border: Which end of the numbers offered the best value is, where the knob takes more.
         tried: Values that were tried.
         offered: Values that there are.
     """
@@ -122,7 +121,7 @@ def importance_of(
 
     Args:
         space: The space that the trials were proposed from.
-        trials: Of the run.
+        trials: Trials of the run.
         objective: The objective that was sought.
         seed: Deals the trials into parts.
         most: The most trials that importance is judged by, an even share of those measured; all if
@@ -196,6 +195,7 @@ def _judged(
     if float(((labels - labels.mean()) ** 2).sum()) < _SIGNAL * of_noise:
         return None, shares
     added, predicted = np.zeros(rows.shape), np.zeros(len(labels))
+    # dealt at random: trials in a row come from one stage of the search, and are alike
     part = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     for fold in range(FOLDS):
         held = part == fold

@@ -42,7 +42,7 @@ class Place:
 
     Attributes:
         node: The node, or for a lane the node whose readers it leads to.
-        rank: From above.
+        rank: Number of the rank, counted from above.
         is_lane: Whether it is a lane.
     """
 
@@ -58,13 +58,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Where everything of a graph lies.
+    """Positions of the boxes and lanes of a graph.
 
     Attributes:
-        centres: Across, in widths of a box from the left edge, by place.
-        steps: From each place to those one rank below that it is joined to.
-        ranks: How many there are.
-        width: In widths of a box.
+        centres: Distance of each place from the left edge, in widths of a box.
+        steps: Places one rank below that each place is joined to.
+        ranks: Number of ranks.
+        width: Width of the drawing, in widths of a box.
     """
 
     centres: Mapping[Place, float]
@@ -108,6 +108,7 @@ def _ranks(count: int, edges: Iterable[Edge]) -> list[int]:
             rank += 1
         held[rank] = held.get(rank, 0) + 1
         ranks.append(rank)
+    # from below, so that a node's readers have their final ranks
     for node in reversed(range(count)):  # what reads little waits until it is needed
         if not readers[node] or len(makers[node]) > len(readers[node]):
             continue
@@ -125,6 +126,7 @@ def _steps(ranks: Sequence[int], edges: Iterable[Edge]) -> dict[Place, list[Plac
     """Return every place with those that it leads to, one lane per node down to its last reader."""
     steps: dict[Place, list[Place]] = {Place(n, rank): [] for n, rank in enumerate(ranks)}
     ways = {node: [Place(node, rank)] for node, rank in enumerate(ranks)}
+    # nearer readers first: the lane then goes on from them to farther ones
     for maker, reader in sorted(edges, key=lambda edge: ranks[edge[1]]):
         way = ways[maker]
         while way[-1].rank < ranks[reader] - 1:

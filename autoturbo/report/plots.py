@@ -21,7 +21,7 @@ from autoturbo.registry import HEURISTIC, HEURISTICS
 from autoturbo.report.facts import TITLES, Measured
 from autoturbo.report.filling import Chart, library
 from autoturbo.report.graph_view import subgraph_facts
-from autoturbo.report.page import roofline_chart, speed_chart, time_chart
+from autoturbo.report.schedule_charts import roofline_chart, speed_chart, time_chart
 from autoturbo.report.search import convergence, convergence_chart
 from autoturbo.report.timeline import time_charts
 from autoturbo.schedule.schedule import Schedule
@@ -78,7 +78,7 @@ class Plot:
 
         Args:
             path: The file, whose name ends in ``.svg`` or ``.png``.
-            width: As for :meth:`svg`.
+            width: Width in pixels, as for :meth:`svg`.
 
         Raises:
             UsageError: It has another ending, or the plotting library is not installed.
@@ -151,7 +151,7 @@ def schedule_plot(kind: str, of: str, schedules: Mapping[str, Measured]) -> Plot
     Args:
         kind: ``"timeline"``, ``"breakdown"`` or ``"roofline"``.
         of: What the last of them schedules.
-        schedules: By the names of schedulers, the last one that in question.
+        schedules: Schedules by the names of schedulers, the one in question last.
 
     Raises:
         UsageError: There is no such plot.
@@ -192,8 +192,8 @@ def convergence_plot(
 
     Args:
         of: The run.
-        trials: By number.
-        objective: What was sought.
+        trials: Trials of the run by number.
+        objective: The objective that was sought.
         heuristic: What the heuristic measures; None where it does not fit.
     """
     found = convergence(trials, objective, heuristic)
@@ -205,7 +205,7 @@ def speed_plot(of: str, measured: Mapping[str, Measurement]) -> Plot:
 
     Args:
         of: The run.
-        measured: By the names of schedulers, the tuned one last.
+        measured: Measurements by the names of schedulers, the tuned one last.
 
     Raises:
         UsageError: The model's inputs do not agree on a batch.

@@ -48,7 +48,7 @@ class ListedRun:
         info: The run.
         state: What has become of it.
         report: Address of its page, relative to the list's; None where there is none.
-        course: Its latencies.
+        course: Latencies of the run, in the order of its trials.
         climb: Schedules that it measures at most after the trials that were asked for.
     """
 
@@ -250,7 +250,7 @@ def shell(part: Markup, title: str, events: str = "") -> str:
 
     Args:
         part: What it shows.
-        title: Of the page.
+        title: Title of the page.
         events: Address at which a server tells what the part is by now; empty for a file.
     """
     code = _own_script("sort.js", "follow.js") if events else Markup()

@@ -74,8 +74,8 @@ def convergence(
     """Return how the search went by one objective.
 
     Args:
-        trials: Of the run, by number.
-        objective: What was sought.
+        trials: Trials of the run by number.
+        objective: The objective that was sought.
         base: What the heuristic measures; None where it does not fit.
     """
     title, shown = _scale(objective, base)
@@ -132,6 +132,7 @@ def _with_noise(
         if isinstance(trial.outcome, Measurement)
     }
     for number, value, at in drawn:
+        # two standard deviations, about 95 % of measurements
         off = 2 * noises.get(number, 0.0)
         yield number, value, at, at * (1 - off), at * (1 + off)
 
@@ -165,9 +166,9 @@ class Front:
     """The trials by two objectives, with the Pareto front.
 
     Attributes:
-        objectives: Of the axes.
-        points: ``trial``, ``x``, ``y`` of those drawn that something beats.
-        members: The same of those that nothing beats, by ``x``.
+        objectives: Objectives of the two axes.
+        points: ``trial``, ``x``, ``y`` of the drawn trials that another one beats.
+        members: The same of the trials that none beats, by ``x``.
     """
 
     objectives: tuple[Objective, Objective]
@@ -220,6 +221,7 @@ def unbeaten(values: NDArray[np.float64]) -> list[int]:
     """Return rows of ``(points, 2)`` that no other beats, lower being better, by column 0."""
     rows: list[int] = []
     least = np.inf
+    # by both figures: a point is beaten if one before it has no larger second figure
     for index in np.lexsort((np.arange(len(values)), values[:, 1], values[:, 0])).tolist():
         if values[index, 1] < least:
             least = float(values[index, 1])
@@ -266,8 +268,8 @@ def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictio
     """Predict a run's first rounds again.
 
     Args:
-        trials: By number.
-        ranker: As the run began with it.
+        trials: Trials of the run by number.
+        ranker: The cost model as the run began with it.
         size: Trials of a round.
 
     Returns:
@@ -287,8 +289,8 @@ def predicted_seconds(trials: Sequence[Trial], ranker: Ranker, size: int) -> lis
     """Return what a cost model predicts of trials, each round before its outcomes are known.
 
     Args:
-        trials: By number.
-        ranker: As the run began with it.
+        trials: Trials of the run by number.
+        ranker: The cost model as the run began with it.
         size: Trials of a round.
 
     Returns:
@@ -347,7 +349,7 @@ def owner_title(knob: KnobReport, labels: Mapping[str, str]) -> str:
 
     Args:
         knob: The knob.
-        labels: Of layers by their names; a layer without one is called by its name.
+        labels: Labels of layers by their names; a layer without one is called by its name.
     """
     if not knob.layers:
         return ""

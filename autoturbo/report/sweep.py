@@ -40,16 +40,16 @@ class SweepPoint:
     """One target of the grid.
 
     Attributes:
-        values: Per axis.
-        target: Name of it.
+        values: Value on each axis.
+        target: Name of the target.
         run: Id of the run that tuned it, for ``show``, ``explain`` and the like.
-        trials: That were made, those of neighbours' candidates included.
+        trials: Trials that were made, those of neighbours' candidates included.
         best: What the tuned schedule measures; None where nothing fits.
         default: Latency of the published heuristic in seconds; None where it does not fit.
         failure: Why there is no schedule.
         source: Name of the target of the grid whose best candidate it runs; None for its own.
         course: How its own search went; None where nothing fits.
-        cost: That its user states; None where none is stated, or the figure is not known.
+        cost: Cost that the user states; None where none is stated, or the figure is not known.
     """
 
     values: tuple[Value, ...]
@@ -134,13 +134,13 @@ class Sweep:
     """A grid of targets, tuned.
 
     Attributes:
-        model: Its name.
-        target: Name of what was varied.
+        model: Name of the model.
+        target: Name of the target that was varied.
         dtype: The compute type.
-        axes: What was varied.
-        points: In the order of the grid, the last axis fastest.
-        known: Points that had been tuned before.
-        cost: That its user states; None for none.
+        axes: Fields that were varied, with their values.
+        points: Points in the order of the grid, the last axis fastest.
+        known: Number of points that had been tuned before.
+        cost: Cost that the user states; None for none.
     """
 
     model: str

@@ -51,10 +51,10 @@ def table(
     """Return a table whose first ``words`` columns are text and whose others are numbers.
 
     Args:
-        headers: Of the columns.
+        headers: Headers of the columns.
         rows: Cells, as many as headers.
-        words: Columns at the left that are text.
-        whole: Of those, the headers of the ones that are never folded; numbers never are.
+        words: Number of columns at the left that are text.
+        whole: Headers of the text columns that are never folded; numbers never are.
         close: Columns stand two blanks apart, not three: for tables of many columns.
     """
     padding = (0, 1, 0, 0) if close else (0, 1)
@@ -95,7 +95,7 @@ def comparison(
         outcomes: What each scheduler's schedule measured, by its name (``"default"`` is the
             published heuristic of a run, ``"best"`` the tuned schedule).
         reference: The scheduler that speed-ups refer to; the first that has a latency by default.
-        unsure: Those of which no gain is stated.
+        unsure: Names of the schedulers of which no gain is stated.
     """
     compared = table(*comparison_rows(outcomes, reference, unsure), close=True)
     if notes := comparison_notes(outcomes):

@@ -37,7 +37,7 @@ MOST_PASSES = 100
 """Passes that are drawn one by one."""
 
 FURTHER = -1
-"""In place of a sub-graph, of passes after the first."""
+"""Stands in place of a sub-graph for passes after the first."""
 
 MOST_LISTED = 2000
 """Rows of a table of kernels, layers or sub-graphs."""
@@ -99,6 +99,7 @@ def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Column
         bars = list(_bars(schedule, kernels, gap))
         if len(bars) <= MOST_BARS or gap > span:
             break
+        # coarser until the bars are few enough; beyond the pass nothing is left to join
         gap *= 2
     instructions = sum(len(kernel.program.where) for kernel in kernels)
     note = (
@@ -303,15 +304,15 @@ class Occupancy:
 
     Attributes:
         scope: LB or GB.
-        cluster: Its number.
-        capacity: Bytes that there are.
+        cluster: Number of the cluster.
+        capacity: Bytes of the buffer.
         zone: Bytes that tensors may have: the rest is for tiles on their way.
         boxes: ``begin``, ``end`` (microseconds), ``low``, ``high`` (KiB), ``what``, ``of``,
             ``group`` (the sub-graph).
         loads: The same of what is fetched ahead of its kernel, in GB.
         used: ``at`` (microseconds), ``KiB``.
         peak: Most bytes in use.
-        peak_at: Seconds.
+        peak_at: Second at which the peak is reached.
         fillers: What lies there then, for which instance, and its bytes; the largest first.
         more: How many more do.
     """

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.units import duration, size
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.progress import Trial
-from autoturbo.simulator.measurement import (
-    Failure,
-    Measurement,
-    seconds_of,
-)
+from autoturbo.simulator.measurement import Failure, Measurement, seconds_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,7 +28,7 @@ class Predictor:
 
     Attributes:
         schedule: Any schedule of the run's model on its target.
-        seed: Of the run.
+        seed: Seed of the run.
         round_trials: Trials of a round of the search.
     """
 
@@ -77,7 +73,7 @@ class TrialTable(tuple[Trial, ...], Viewed):  # noqa: SLOT001  the predictor is 
         """Return a table of trials.
 
         Args:
-            trials: By number.
+            trials: Trials of the run by number.
             predictor: Tells their predicted seconds.
         """
         made = TrialTable(trials)
@@ -98,7 +94,7 @@ class TrialTable(tuple[Trial, ...], Viewed):  # noqa: SLOT001  the predictor is 
         """Return a row for each trial: its measures, or why it failed, and its knobs.
 
         Args:
-            predicted: Ask the cost model what it predicted; None stands there otherwise.
+            predicted: Whether the cost model is asked what it predicted; None stands there if not.
 
         Returns:
             Names end in their units. Bytes are those of DDR; ``energy_j`` is None where the target
@@ -111,7 +107,7 @@ class TrialTable(tuple[Trial, ...], Viewed):  # noqa: SLOT001  the predictor is 
         """Return the rows as a :class:`pandas.DataFrame`, by number.
 
         Args:
-            predicted: As for :meth:`rows`.
+            predicted: Whether the cost model is asked, as for :meth:`rows`.
 
         Raises:
             UsageError: pandas is not installed.

@@ -71,8 +71,8 @@ def schedules(made: int, settings: int, asked: int | None = None) -> str:
     """Return what was tried: ``64 trials``, ``91 settings, 64 schedules`` where some were alike.
 
     Args:
-        made: Schedules.
-        settings: Of which some may give the same schedule.
+        made: Number of schedules that were made.
+        settings: Number of settings, of which some may give the same schedule.
         asked: Trials that were asked for; what is beyond them was climbed.
     """
     if asked is not None and made > asked:

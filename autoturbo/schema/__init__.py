@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import sys
 
-from autoturbo.schema.checks import (
-    SCHEMA_URL,
-    InvalidError,
-    Steps,
-    ValidationIssue,
-    checked,
-    dotted,
-    fault,
-    json_schema,
-    shown,
+from autoturbo.schema.checks import checked
+from autoturbo.schema.issues import InvalidError, Steps, ValidationIssue, dotted, fault, shown
+from autoturbo.schema.object_types import (
+    document_type,
+    fields_of,
+    form_of,
+    list_type,
+    map_type,
+    mapping_type,
 )
+from autoturbo.schema.published import SCHEMA_URL, json_schema
 from autoturbo.schema.rules import (
     MOST,
     Bool,
@@ -45,12 +45,6 @@ from autoturbo.schema.rules import (
     Text,
     Version,
     Whole,
-    document_type,
-    fields_of,
-    form_of,
-    list_type,
-    map_type,
-    mapping_type,
 )
 
 if sys.version_info >= (3, 12):

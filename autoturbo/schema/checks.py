@@ -1,119 +1,16 @@
-"""Values of declared types, and the JSON schemas that the types publish."""
+"""Checks of values against declared types: what pydantic finds, in our words."""
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from autoturbo.errors import did_you_mean, nearest
+from autoturbo.schema.issues import InvalidError, Steps, ValidationIssue, shown
+from autoturbo.schema.published import adapter, published_schema
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
-
-# What is wrong with a value, where, and how to mend it.
-
-Steps = tuple[str | int, ...]
-"""Keys and indices from the top of a document to a value in it."""
-
-_LONGEST_SHOWN: Final = 40  # characters of an offending value in a message
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationIssue:
-    """One thing that is wrong with a document.
-
-    Attributes:
-        path: What it is about.
-        message: What is wrong.
-        hint: How to mend it.
-        at: Whose position counts: the "value" at the path, the "key" that leads there, or the
-            "parent" mapping where the path itself does not exist.
-        position: Line and column where ``at`` cannot say.
-        suggests: The path that was probably meant.
-    """
-
-    path: Steps
-    message: str
-    hint: str | None = None
-    at: str = "value"
-    position: tuple[int, int] | None = None
-    suggests: Steps | None = None
-
-    def under(self, path: Steps) -> ValidationIssue:
-        """Return the same issue, seen from a document that holds this one at a path."""
-        suggests = None if self.suggests is None else (*path, *self.suggests)
-        return replace(self, path=(*path, *self.path), suggests=suggests)
-
-
-class InvalidError(Exception):
-    """A value that its declaration does not allow.
-
-    Args:
-        issues: All that is wrong, without a missing field that is there under a misspelt name.
-    """
-
-    def __init__(self, *issues: ValidationIssue) -> None:
-        super().__init__(issues[0].message)
-        suggested = {issue.suggests for issue in issues}
-        kept = (i for i in issues if i.at != "parent" or i.path not in suggested)
-        self.issues = tuple({(issue.path, issue.message): issue for issue in kept}.values())
-
-    @property
-    def first(self) -> ValidationIssue:
-        """Return what is told where only one thing is."""
-        return self.issues[0]
-
-
-def fault(message: str, hint: str | None = None, **more: Any) -> Exception:
-    """Return what a check of a field raises."""
-    from pydantic_core import PydanticCustomError
-
-    return PydanticCustomError("said", "{message}", {"message": message, "hint": hint, **more})
-
-
-def dotted(path: Steps) -> str:
-    """Return a path as messages show it: ``("engines", 0, "rows")`` is ``engines[0].rows``."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path]
-    return "".join(parts).removeprefix(".")
-
-
-def _key(name: str) -> str:
-    """Return a field's name from a file, fit for a terminal."""
-    return _short(name if name.isprintable() else ascii(name))
-
-
-def shown(value: Any) -> str:
-    """Return an offending value as messages show it: short, on one line."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) and value.bit_length() > sys.int_info.default_max_str_digits:
-        return "a number of thousands of digits"
-    return _short(repr(value))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
-
-
-SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
-
-
-@functools.lru_cache(maxsize=128)
-def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return what checks values of a type."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
 
 
 def checked(kind: Any, value: Any) -> Any:
@@ -213,7 +110,7 @@ def _place(
     kind: Any, loc: tuple[int | str, ...]
 ) -> tuple[Steps, Mapping[str, Any], Mapping[str, Any]]:
     """Return the path of an error without the names of alternatives, and the schemas there."""
-    top = _published(kind)
+    top = published_schema(kind)
     path: list[str | int] = []
     parent: Mapping[str, Any] = {}
     schema = _resolved(top, top)
@@ -240,63 +137,3 @@ def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str,
         return {**top["$defs"][name], **{k: v for k, v in schema.items() if k != "$ref"}}
     options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return _resolved(options[0], top) if len(options) == 1 else schema
-
-
-# Published schemas
-
-
-def json_schema(kind: Any, title: str, about: str = "") -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a declared type, as a value of the caller's own.
-
-    Args:
-        kind: The type.
-        title: Of the schema.
-        about: What it describes.
-    """
-    import copy
-
-    found = copy.deepcopy(_published(kind))
-    found.pop("description", None)
-    described = {"title": title, **({"description": about} if about else {})}
-    return {"$schema": SCHEMA_URL, **described, **{k: v for k, v in found.items() if k != "title"}}
-
-
-@functools.lru_cache(maxsize=128)
-def _published(kind: Any) -> dict[str, Any]:
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class StrictModel(GenerateJsonSchema):
-        """Nothing unknown is allowed, and fields have no titles."""
-
-        def field_title_should_be_set(self, schema: Any) -> bool:
-            del schema
-            return False
-
-        def sort(self, value: Any, parent_key: str | None = None) -> Any:
-            del parent_key
-            return value
-
-        def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
-            return {**super().typed_dict_schema(schema), "additionalProperties": False}
-
-        def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-            found = {**super().dataclass_schema(schema), "additionalProperties": False}
-            if "description" in found:  # what a docstring says of attributes is for readers of code
-                found["description"] = found["description"].partition("\n\n")[0]
-            return found
-
-        def model_schema(self, schema: Any) -> dict[str, Any]:
-            return {**super().model_schema(schema), "additionalProperties": False}
-
-    found: dict[str, Any] = _plain(adapter(kind).json_schema(schema_generator=StrictModel))
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a schema without the titles of its types and the defaults of its fields."""
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    is_schema = "title" in value and ("type" in value or "$ref" in value)
-    return {k: _plain(v) for k, v in value.items() if not (is_schema and k == "title")}

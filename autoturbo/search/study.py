@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 
 from autoturbo.database.opening import is_ours
 from autoturbo.errors import UsageError
-from autoturbo.files import masked, without_secrets
+from autoturbo.passwords import masked, without_secrets
 from autoturbo.search.constants import SEARCH, Draws
 from autoturbo.search.evolution import fresh_points
 from autoturbo.simulator.measurement import Failure, Outcome

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine, find_machine, find_target
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import find_machine, find_target
 from autoturbo.hardware.presets import load_target, validate_target_file, with_field
 from autoturbo.hardware.target import Target
 from autoturbo.simulator.measurement import Measurement

@@ -16,14 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoturbo.config import (
-    RUNS,
-    ExecutionConfig,
-    ResumeConfig,
-    TuneConfig,
-    flag_of,
-    options_of,
-)
+from autoturbo.config import RUNS, ExecutionConfig, ResumeConfig, TuneConfig, flag_of, options_of
 from autoturbo.database import (
     Database,
     HandedOut,
@@ -35,11 +28,7 @@ from autoturbo.database import (
     RunState,
     run_id,
 )
-from autoturbo.errors import (
-    AutoTurboError,
-    Location,
-    UsageError,
-)
+from autoturbo.errors import AutoTurboError, Location, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.fields import DTYPES
 from autoturbo.host.compare import CONTROL, HostComparison, Stopwatch
@@ -52,8 +41,8 @@ from autoturbo.host.search import Timed, baselines_of
 from autoturbo.host.tuning import PATIENCE, TRIALS, HostBudget, HostFound, feeds_of, find_plan
 from autoturbo.registry import HOST
 from autoturbo.report.host import HostAnswer, host_view
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.trials import TrialTable
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Stop
@@ -167,7 +156,7 @@ class HostResult(Viewed):
             UsageError: There is no such plot.
         """
         from autoturbo.report import plots
-        from autoturbo.report.host import compared_chart, course_chart
+        from autoturbo.report.host_page import compared_chart, course_chart
 
         plots.check_kind(kind, plots.HOST_PLOTS)
         of = f"{self.model} @ {self.target}, run {self.run}"

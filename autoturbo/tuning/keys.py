@@ -12,9 +12,9 @@ from autoturbo.config import STORAGE_VARIABLE
 from autoturbo.database.records import OTHER_EVALUATOR, PINNED, PairKey, RunInfo
 from autoturbo.database.store import Database
 from autoturbo.errors import Location, RunError
-from autoturbo.files import is_masked
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
+from autoturbo.passwords import is_masked
 from autoturbo.registry import SIMULATOR
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins
 from autoturbo.simulator.contract import EvaluatorFactory
@@ -48,7 +48,7 @@ def stored_target(info: RunInfo) -> AnyTarget:
     Raises:
         RunError: There is none.
     """
-    from autoturbo.hardware.machine import target_from_dict
+    from autoturbo.hardware.machine_files import target_from_dict
 
     description = info.settings.get("target_description")
     if description is None:

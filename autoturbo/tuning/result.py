@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from autoturbo.database.records import RefusedTrial, RunInfo, RunState
 from autoturbo.errors import AutoTurboError, UsageError
 from autoturbo.registry import SIMULATOR
-from autoturbo.report.lines import View, Viewed, bound_shares, compared, comparison_view, unsure
+from autoturbo.report.gains import compared, unsure
 from autoturbo.report.trials import TrialTable
 from autoturbo.report.units import duration, ratio, schedules
+from autoturbo.report.views import View, Viewed, bound_shares, comparison_view
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.search.objectives import Stop, figures, find_objectives
 from autoturbo.search.progress import Trial

@@ -36,9 +36,9 @@ from autoturbo.config import (
 )
 from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
-from autoturbo.files import masked
+from autoturbo.passwords import masked
 from autoturbo.registry import HOST, PROGRAM, SIMULATOR, TASKS
-from autoturbo.report.lines import compiling_line
+from autoturbo.report.live_lines import compiling_line
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.pins import pins_of_run

@@ -21,7 +21,7 @@ from autoturbo.datasets import workloads
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
-from autoturbo.hardware.machine import machine_names
+from autoturbo.hardware.machine_files import machine_names
 from autoturbo.registry import SAMPLERS
 from autoturbo.report.units import macs
 from autoturbo.simulator.evaluator import Evaluator

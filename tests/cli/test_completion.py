@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.upkeep import completion as completing
+from autoturbo.commands.upkeep import completers as completing
 from autoturbo.commands.upkeep.completion import SHELLS
 from autoturbo.config import EFFORTS
 from autoturbo.database.opening import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
-from autoturbo.hardware.machine import machine_names
+from autoturbo.hardware.machine_files import machine_names
 from autoturbo.registry import SAMPLERS
 from autoturbo.search.objectives import OBJECTIVES
 from tests.cli.bad_files import saved, tiny
@@ -141,7 +141,7 @@ def test_runs_of_a_database(world: tuple[Cli, str], tmp_path: Path) -> None:
 def test_completing_loads_nothing_heavy(tmp_path: Path) -> None:
     """An answer has to be there before the next key."""
     script = (
-        "import sys, autoturbo.commands.upkeep.completion as c\n"
+        "import sys, autoturbo.commands.upkeep.completers as c\n"
         "from autoturbo.commands.registry import build_parser\n"
         "[c._offer(action) for action in c._actions(build_parser())]\n"
         "c._targets(''), c._runs(None), c._models('')\n"

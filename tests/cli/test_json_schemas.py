@@ -16,8 +16,8 @@ from autoturbo.cli import InternalError
 from autoturbo.commands.console import FaultJson
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.tuning.tune import TunedPair
-from autoturbo.commands.upkeep.schema import ERROR, output_schema, schema_names
+from autoturbo.commands.tuning.tuned_pairs import TunedPair
+from autoturbo.commands.upkeep.output_schemas import ERROR, output_schema, schema_names
 from autoturbo.errors import AutoTurboError
 from autoturbo.search.objectives import Stop
 from tests.cli.command_line import Cli, cli_in
@@ -66,7 +66,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def test_every_command_has_a_schema_and_is_run() -> None:
-    """A command that is added needs its name in upkeep/schema.py and runs in json_runs."""
+    """A command that is added needs its name in upkeep/output_schemas.py and runs in json_runs."""
     assert sorted(RUNS) == sorted(commands())
     assert set(schema_names()) == {*commands(), ERROR}
 

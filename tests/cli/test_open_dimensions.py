@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from onnx import numpy_helper
 
 import autoturbo
-from autoturbo.commands.upkeep.schema import output_schema
+from autoturbo.commands.upkeep.output_schemas import output_schema
 from tests.cli.command_line import Cli, cli_in
 
 ASSUMED = "batch 1 assumed: the file leaves it open; --batch N for another"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autoturbo.database import Database
 from autoturbo.database.formats import dictionary, pack, unpack
-from autoturbo.files import is_masked, masked, without_secrets
+from autoturbo.passwords import is_masked, masked, without_secrets
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, Ran, cli_in
 

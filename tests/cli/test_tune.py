@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from autoturbo.commands.console import Console, LiveLine, standing_of
-from autoturbo.commands.tuning.tune import finish
+from autoturbo.commands.tuning.run_end import finish
 from autoturbo.config import ExecutionConfig
 from autoturbo.database import Database
 from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError
 from autoturbo.hardware import Calibration, load_target
 from autoturbo.registry import SCHEDULERS
-from autoturbo.report.lines import RunStatus
+from autoturbo.report.live_lines import RunStatus
 from autoturbo.report.units import duration
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.commands import parser as values
+from autoturbo.commands import flag_values as values
 from autoturbo.errors import UsageError, did_you_mean
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, helper, numpy_helper
 
-from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence
+from autoturbo.commands.model_facts import model_facts, opaque_sentence
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model

@@ -14,8 +14,8 @@ import yaml
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold
 from autoturbo.hardware.document import Document, read_document
-from autoturbo.hardware.machine import (
-    Machine,
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import (
     find_target,
     load_machine,
     machine_from_dict,
@@ -121,7 +121,7 @@ def test_a_file_is_a_machines_or_a_targets_and_is_read_once(
         read.append(shown)
         return read_document(path, shown)
 
-    for module in ("presets", "machine"):
+    for module in ("presets", "machine_files"):
         monkeypatch.setattr(f"autoturbo.hardware.{module}.read_document", counted)
     machine, target = tmp_path / "machine.yaml", tmp_path / "target.yaml"
     machine.write_text((PRESETS / "zcu102-vta.yaml").read_text())

@@ -13,7 +13,7 @@ from autoturbo.commands.console import fault_json
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold, validate_target_file
 from autoturbo.hardware.document import MAX_BYTES, parse_document
-from autoturbo.hardware.target import check, from_document, target_of
+from autoturbo.hardware.target_checks import check, from_document, target_of
 from autoturbo.hardware.writing import target_text
 from tests.tiers import spread
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autoturbo.host.compare import CONTROL, HostComparison
-from autoturbo.report.host import HostAnswer, differences_of, steps, subgraph_rows
-from autoturbo.schedule.host_plan import (
-    BREADTH_FIRST,
-    LOOP,
-    TUNED,
-    WHOLE,
-    HostChoice,
-    HostPlan,
-)
+from autoturbo.report.host import HostAnswer
+from autoturbo.report.host_steps import differences_of, steps, subgraph_rows
+from autoturbo.schedule.host_plan import BREADTH_FIRST, LOOP, TUNED, WHOLE, HostChoice, HostPlan
 
 PARTS = [range(3), range(3, 6)]
 PLANS = {

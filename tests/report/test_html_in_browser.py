@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from autoturbo.report.page import LARGEST, Compared, difference, document
+from autoturbo.report.diff_page import Compared, difference
+from autoturbo.report.page import LARGEST, document
 from autoturbo.report.runs import ListedRun, index
 from tests.report.browser import CHROMIUM, Page, browser
 from tests.report.report_samples import (

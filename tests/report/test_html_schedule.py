@@ -21,7 +21,7 @@ from autoturbo.report.graph_view import (
     subgraphs_picture,
 )
 from autoturbo.report.names import layer_labels
-from autoturbo.report.page import ticks
+from autoturbo.report.schedule_charts import ticks
 from autoturbo.report.timeline import (
     FURTHER,
     core_lanes,

@@ -15,10 +15,12 @@ from markupsafe import Markup
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
+from autoturbo.report.diff_page import Compared, difference
 from autoturbo.report.explanation import GAP_TITLES, bounds_of
 from autoturbo.report.facts import LIMIT_TITLES, Evidence, Facts, Measured, gather
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
-from autoturbo.report.page import Compared, commands, difference, parts_saved, values
+from autoturbo.report.page import commands, values
+from autoturbo.report.side_by_side import parts_saved
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulator.breakdown.shares import schedule_shares

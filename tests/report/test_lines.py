@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoturbo.commands.tuning.tune import confidence_json
+from autoturbo.commands.tuning.tuned_pairs import confidence_json
 from autoturbo.database import HandedOut, Race, RunInfo
-from autoturbo.report.lines import WAITING, RunStatus, gain_sentence, live_line, live_lines
+from autoturbo.report.gains import gain_sentence
+from autoturbo.report.live_lines import WAITING, RunStatus, live_line, live_lines
 from tests.database.database_samples import measurement, run_info
 
 MIDWAY = RunStatus(

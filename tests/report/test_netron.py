@@ -12,7 +12,7 @@ import pytest
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.report.trace import annotated, facts_of, write_annotated, write_attachment
+from autoturbo.report.netron import annotated, facts_of, write_annotated, write_attachment
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.breakdown.shares import schedule_shares

@@ -16,7 +16,7 @@ import autoturbo
 from autoturbo.commands.schedules.compare import Comparison, compare
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.report.lines import View
+from autoturbo.report.views import View
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from autoturbo.report.lines import held, mixed_samples, mixed_sentence, sharing
+from autoturbo.report.sharing import held, mixed_samples, mixed_sentence, sharing
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from tests.graph.graph_samples import model, workload

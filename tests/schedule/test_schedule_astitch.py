@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from autoturbo.baselines.astitch import (
-    Contraction,
+from autoturbo.baselines.astitch import kernels_of
+from autoturbo.baselines.astitch_loops import (
     OperatorClass,
     Plan,
     dominant_groups,
-    is_memory_intensive,
-    kernels_of,
     operator_class,
     plan_of,
-    stitch_ops,
 )
-from autoturbo.baselines.astitch import candidates as dominant_candidates
+from autoturbo.baselines.astitch_loops import candidates as dominant_candidates
+from autoturbo.baselines.astitch_operators import Contraction, is_memory_intensive, stitch_ops
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.pipeline import ModelScheduler, candidates

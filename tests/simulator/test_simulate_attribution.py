@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.baselines.dlfusion import convolution
+from autoturbo.baselines.dlfusion_blocks import convolution
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import with_field

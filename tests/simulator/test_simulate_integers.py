@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from autoturbo.commands.schedules.inspect import model_facts
+from autoturbo.commands.model_facts import model_facts
 from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import graph_arrays
 from autoturbo.graph.batch import rebatch, trace_batch

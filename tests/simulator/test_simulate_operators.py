@@ -15,7 +15,7 @@ from autoturbo.errors import MeasurerError, ModelError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulator.evaluator import Evaluator

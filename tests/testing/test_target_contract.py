@@ -10,7 +10,7 @@ import pytest
 
 import autoturbo
 from autoturbo.hardware import Target, load_target, scaffold
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.evaluator import Simulator
 from autoturbo.simulator.measurement import Measurement, Outcome

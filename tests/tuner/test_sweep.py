@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, RunError, TargetError, UsageError

@@ -16,7 +16,7 @@ import numpy as np
 import optuna
 import pytest
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.config import EFFORTS
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import (

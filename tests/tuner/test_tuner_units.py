@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.database import Database
 from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.files import decided
 from autoturbo.schedule.knobs import Knobs

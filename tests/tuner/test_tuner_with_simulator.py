@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.stored_runs import resume
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 from autoturbo.datasets import workloads
 from autoturbo.errors import VerifyError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment

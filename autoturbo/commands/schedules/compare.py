@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NotRequired
+from typing import TYPE_CHECKING, NotRequired
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console, warn
@@ -20,31 +20,24 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.schedules.machine_comparison import (
+    TRIALS,
+    UnitsJson,
+    kept_outcome,
+    show_outcomes,
+    unit_outcomes,
+    units_json,
+)
 from autoturbo.commands.scheduling import best_of_database, measured_schedule, why_no_best
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.graph.operators import Graph, UncountedJson
 from autoturbo.registry import HEURISTIC, PUBLISHED
-from autoturbo.report.lines import (
-    REFERENCE,
-    MixedSamples,
-    View,
-    Viewed,
-    comparison_view,
-    mixed_samples,
-    mixed_sentence,
-)
-from autoturbo.report.units import (
-    count,
-    duration,
-    figures_of,
-    percent,
-    range_sentence,
-    ratio,
-    size,
-    versus,
-)
-from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
+from autoturbo.report.gains import REFERENCE
+from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence
+from autoturbo.report.units import duration, figures_of, range_sentence
+from autoturbo.report.views import View, Viewed, comparison_view
+from autoturbo.schema import Duration, Real
 from autoturbo.simulator.measurement import (
     FailedJson,
     Failure,
@@ -59,8 +52,7 @@ from autoturbo.simulator.measurement import (
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
-    from autoturbo.heterogeneous.evaluator import MachineEvaluator
-    from autoturbo.heterogeneous.measurement import MachineMeasurement, MachineOutcome
+    from autoturbo.heterogeneous.measurement import MachineOutcome
     from autoturbo.simulator.evaluator import Evaluator
 
 USAGE = "MODEL [--target T] [options]"
@@ -103,17 +95,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-_Size = Annotated[float, Number(least=0.0, unit="bytes")]
-
-
-UnitsJson = TypedDict("UnitsJson", {
-    "latency_s": Duration, "throughput_per_s": Real | None, "ddr_bytes": _Size,
-    "copied_bytes": _Size, "copying_s": Duration, "busy_s": dict[str, Duration],
-    "peak_bytes": _Size, "held_bytes": dict[str, _Size], "parts": Natural,
-})  # fmt: skip
-"""A model shared out among the units of a machine."""
-
-
 class CompareLine(ModelNotes):
     """Every scheduler's best schedule.
 
@@ -135,17 +116,18 @@ class Comparison(Viewed):
     """What schedulers get out of a model on a target.
 
     Attributes:
-        model: Its name.
-        target: Its name.
-        dtype: What it computes in.
-        outcomes: By scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
-            schedule of the database.
+        model: Name of the model.
+        target: Name of the target.
+        dtype: Data type that it computes in.
+        outcomes: Outcomes by scheduler, what does not fit first, then the slowest; ``"tuned"`` is
+            the best schedule of the database.
         mixed_samples: Why samples cannot be told apart, or None.
         recorded: Seconds that the database says of the tuned schedule, where measuring it now gives
             something else; else None.
         known_error: Relative error of the target's simulated times; None where nobody compared
             them with measured ones.
-        ranges: Of the heuristic, where its latency depends on what is not published of the target.
+        ranges: Range of the heuristic's latency, where that depends on what is not published of the
+            target.
     """
 
     model: str
@@ -202,7 +184,7 @@ def compare(
         dtype: Compute type; the target's default if None.
         database: Where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
             file that is not there: none are.
-        measurer: What measures, by name.
+        measurer: Name of the measurer.
 
     Returns:
         The outcome of every scheduler, of DLFusion where the chip is of its kind, and of the tuned
@@ -211,7 +193,7 @@ def compare(
     Raises:
         UsageError: The target does not compute in the type, or there is no such measurer.
     """
-    from autoturbo.baselines.dlfusion import dlfusion_outcome
+    from autoturbo.baselines.dlfusion_blocks import dlfusion_outcome
     from autoturbo.database.believing import simulated_otherwise
     from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
@@ -249,12 +231,6 @@ def _measured(evaluator: Evaluator, name: str) -> Outcome:
         return Failure("raised", str(error))
 
 
-# Machines of several processing units
-
-TRIALS = 400
-"""Settings that our search measures beside the published tuners."""
-
-
 def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: ModelNotes) -> int:
     """Compare the ways to share a model out among the units of a machine.
 
@@ -266,8 +242,8 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
 
     evaluator = MachineEvaluator(pair.model, pair.target, pair.dtype)
-    kept = _kept(pair, evaluator, database)
-    outcomes = _outcomes(evaluator, kept)
+    kept = kept_outcome(pair, evaluator, database)
+    outcomes = unit_outcomes(evaluator, kept)
     missing = pair.model.uncounted
     line: CompareLine = {
         "incomplete": None if missing is None else missing.as_dict(),
@@ -279,7 +255,7 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
     console.emit({**line, **notes})
     if not console.json:
         console.answer(f"{pair}, {pair.dtype} ({figures_of(pair.measurer, None)})")
-        _show(outcomes, console)
+        show_outcomes(outcomes, console)
         if missing is not None:
             console.answer(missing.sentence)
     if kept is None:
@@ -289,79 +265,9 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
     return 0
 
 
-def _kept(pair: Pair[Machine], evaluator: MachineEvaluator, path: str) -> MachineOutcome | None:
-    """Measure the best schedule that a database has; None where it has none."""
-    from autoturbo.heterogeneous.files import decided
-    from autoturbo.heterogeneous.measurement import measure_assignment
-
-    best = best_of_database(path, pair)
-    if best is None:
-        return None
-    stored = decided(best.schedule, pair.model, pair.target, path)
-    return measure_assignment(evaluator.profiles, stored.assignment)
-
-
-def _outcomes(
-    evaluator: MachineEvaluator, kept: MachineOutcome | None
-) -> dict[str, MachineOutcome]:
-    """Return the schedulers' outcomes, first what does not fit, then from the slowest on."""
-    from autoturbo.heterogeneous.annealing import best_assignment
-    from autoturbo.heterogeneous.evaluator import scheduler_names
-    from autoturbo.heterogeneous.measurement import measure_assignment
-
-    profiles = evaluator.profiles
-    starts = {name: evaluator.named(name) for name in scheduler_names(profiles.machine)}
-    found = {name: measure_assignment(profiles, start) for name, start in starts.items()}
-    if kept is None:
-        best = best_assignment(profiles, trials=TRIALS, starts=list(starts.values()))
-        kept = None if best is None else best.best
-    if kept is not None:
-        found["tuned"] = kept
-    return dict(sorted(found.items(), key=lambda item: -seconds_of(item[1])))
-
-
 def _as_json(outcome: Outcome | MachineOutcome) -> MeasurementJson | UnitsJson | FailedJson:
     if isinstance(outcome, Failure):
         return {"failure": outcome.as_dict()}
     if isinstance(outcome, Measurement):
         return outcome.as_json()
-    return {
-        "latency_s": outcome.latency, "throughput_per_s": outcome.throughput,
-        "ddr_bytes": outcome.ddr_bytes, "copied_bytes": outcome.copied_bytes,
-        "copying_s": outcome.copying, "busy_s": dict(outcome.busy),
-        "peak_bytes": outcome.peak_bytes, "held_bytes": dict(outcome.held),
-        "parts": len(outcome.assignment.parts),
-    }  # fmt: skip
-
-
-def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
-    measured = [one for one in outcomes.values() if not isinstance(one, Failure)]
-    base = next(iter(measured), None)
-
-    def row(name: str, one: MachineOutcome) -> tuple[str, ...]:
-        if isinstance(one, Failure):
-            return (f"{name}: {one.message}", *["-"] * 6)
-        return (
-            name,
-            duration(one.latency),
-            count(one.throughput),
-            "-" if base is None else ratio(base.latency / one.latency),
-            duration(one.copying) if one.copying else "-",
-            size(one.ddr_bytes),
-            str(len(one.assignment.parts)),
-        )
-
-    versus_base = versus(next((n for n, one in outcomes.items() if one is base), None))
-    head = ("scheduler", "latency", "samples/s", versus_base, "copying", "DDR traffic", "parts")
-    console.table(head, (row(name, one) for name, one in outcomes.items()), close=True)
-    busy = {name: one for name, one in outcomes.items() if not isinstance(one, Failure)}
-    if busy:
-        console.answer("")
-        console.answer("share of the latency in which each unit is busy")
-        rows = ((name, *_shares(one)) for name, one in busy.items())
-        console.table(("scheduler", *next(iter(busy.values())).busy), rows, close=True)
-
-
-def _shares(one: MachineMeasurement) -> list[str]:
-    """Return the shares of the time in which the units were busy, in the machine's order."""
-    return [percent(busy / one.latency) for busy in one.busy.values()]
+    return units_json(outcome)

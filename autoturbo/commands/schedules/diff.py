@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import (
-    StoredRun,
-    add_force_option,
-    model_path_of_run,
-    opened,
-    outputs_of,
-    stored_run,
-)
-from autoturbo.commands.parser import Parser, percentage
+from autoturbo.commands.flag_values import percentage
+from autoturbo.commands.loading import model_path_of_run
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import required
+from autoturbo.commands.stored_runs import StoredRun, opened, stored_run
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import Kind, read_json
 from autoturbo.report.units import count, duration, origin_of, percent, ratio, size
@@ -30,7 +26,7 @@ from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
 from autoturbo.simulator.measurement import MeasurementJson
 
 if TYPE_CHECKING:
-    from autoturbo.report.page import Compared
+    from autoturbo.report.diff_page import Compared
 
 USAGE = "A B [--html FILE] [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
@@ -57,7 +53,7 @@ class DiffSide(NamedTuple):
         name: The run or the file, and where its figures come from.
         of: Model, batch, target, data type, scheduler.
         measured: The object M of ``--json``.
-        knobs: Plain values.
+        knobs: Knobs as plain values.
     """
 
     name: str
@@ -230,8 +226,8 @@ def _write_page(
     knobs: Mapping[str, Sequence[Any]],
 ) -> DiffPage:
     """Build both schedules again and write them side by side."""
+    from autoturbo.report.diff_page import difference
     from autoturbo.report.filling import library
-    from autoturbo.report.page import difference
 
     library()  # before anything long is done
     names = (options.a, options.b)
@@ -253,8 +249,9 @@ def _built(name: str, side: DiffSide, run: StoredRun) -> Compared:
         RunError: it is of a machine, or of another version.
         ScheduleFileError: the file does not describe a schedule.
     """
+    from autoturbo.report.diff_page import Compared
     from autoturbo.report.facts import Measured
-    from autoturbo.report.page import Compared, how_known
+    from autoturbo.report.side_by_side import how_known
     from autoturbo.schedule.files import load_schedule
 
     evaluator = run.simulating("diff")

@@ -22,11 +22,13 @@ from autoturbo.commands.loading import (
     load_targets,
     tell_notes,
 )
+from autoturbo.commands.model_facts import ModelFacts, model_facts, opaque_sentence, sentence
 from autoturbo.commands.parser import Parser
-from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
-from autoturbo.report.lines import MixedSamples, View, Viewed, mixed_samples, mixed_sentence
-from autoturbo.report.units import duration, macs, size
-from autoturbo.schema import Duration, Natural, TypedDict
+from autoturbo.graph.operators import Graph
+from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence
+from autoturbo.report.units import duration, macs
+from autoturbo.report.views import View, Viewed
+from autoturbo.schema import Duration, Natural
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
@@ -34,17 +36,6 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect resnet50 --batch 1"
-
-
-OpaqueJson = TypedDict("OpaqueJson", {"name": str, "op_type": str, "reason": str})
-"""An operator that runs alone, and why."""
-
-ModelFacts = TypedDict("ModelFacts", {
-    "model": str, "batch": Natural, "operators": Natural, "layers": Natural, "macs": Natural,
-    "weight_bytes": Natural, "activation_bytes": Natural, "opaque": list[OpaqueJson],
-    "incomplete": UncountedJson | None,
-})  # fmt: skip
-"""What a model consists of."""
 
 
 class InspectLine(ModelFacts, ModelNotes):
@@ -96,10 +87,10 @@ class Inspection(Viewed):
 
     Attributes:
         model: The model.
-        facts: Its operators, layers, MACs and bytes, by the names of ``inspect --json``.
-        mixed: Why its samples cannot be told apart; None where they can.
-        bounds: By target, the lower bound of the latency.
-        dtypes: By target, what it computes in.
+        facts: Operators, layers, MACs and bytes of the model, by the names of ``inspect --json``.
+        mixed: Why samples of the model cannot be told apart; None where they can.
+        bounds: Lower bound of the latency by target.
+        dtypes: Data type by target.
     """
 
     model: Graph
@@ -137,8 +128,8 @@ def inspected(
     Args:
         graph: The model.
         targets: The targets.
-        dtype: What they compute in; each target's default if None.
-        sign: What stands before the name of an argument, in an error.
+        dtype: Data type that they compute in; each target's default if None.
+        sign: Text before the name of an argument, in an error.
 
     Raises:
         UsageError: A target does not compute in the type.
@@ -201,80 +192,3 @@ def _show_layers(graph: Graph, console: Console) -> None:
         shape = "x".join(map(str, graph.tensors[layer.outputs[0]].shape)) if layer.outputs else "-"
         rows.append((layer.name, kinds, shape, macs(work) if work else "-"))
     console.table(("layer", "operators", "output", "work"), rows, words=2, close=True)
-
-
-# What there is to say about a model before anything is scheduled
-
-_SHOWN = 3
-"""Operators that run whole, as many as are named on one line."""
-
-
-def model_facts(graph: Graph) -> ModelFacts:
-    """Return the line of ``inspect --json``, without the lower bounds.
-
-    Bytes are those of the model's own data types; an activation is a tensor that layers hand on.
-    """
-    from autoturbo.graph.layers import layers_of
-
-    layers = layers_of(graph)
-    weights = {tensor for layer in layers for tensor in layer.weights}
-    handed = {tensor for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
-    return {
-        "model": graph.name,
-        "batch": graph.batch,
-        "operators": len(graph.operators),
-        "layers": len(layers),
-        "macs": graph.macs,
-        "weight_bytes": _total(graph, weights),
-        "activation_bytes": _total(graph, handed),
-        "incomplete": None if graph.uncounted is None else graph.uncounted.as_dict(),
-        "opaque": [
-            {"name": o.name, "op_type": o.kind, "reason": o.opaque}
-            for o in graph.operators
-            if o.opaque
-        ],
-    }
-
-
-def sentence(facts: ModelFacts) -> str:
-    """Return the facts on one line."""
-    counted = " (incomplete)" if facts["incomplete"] else ""
-    return (
-        f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
-        f" {macs(facts['macs'])}{counted}, {size(facts['weight_bytes'])} of weights,"
-        f" {size(facts['activation_bytes'])} of activations"
-    )
-
-
-def opaque_sentence(facts: ModelFacts) -> str:
-    """Return the operators that run whole on one line, the first unusual reason behind them.
-
-    Empty if there are none.
-    """
-    opaque = facts["opaque"]
-    if not opaque:
-        return ""
-    names = ", ".join(f"{o['name']} ({o['op_type']})" for o in opaque[:_SHOWN])
-    more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
-    told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
-    why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
-    number = (
-        "1 operator runs whole, not analysed"
-        if len(opaque) == 1
-        else f"{len(opaque)} operators run whole, not analysed"
-    )
-    return f"{number}: {names}{more}{why}"
-
-
-def _total(graph: Graph, tensors: set[int]) -> int:
-    """Return the bytes of some tensors; of what the file stores once, once."""
-    from autoturbo.graph.stored import stored_bytes
-
-    types = {tensor: _stored(graph.tensors[tensor].dtype) for tensor in sorted(tensors)}
-    sizes = [(t, tensor_bytes(graph.tensors[t], dtype)) for t, dtype in types.items()]
-    return stored_bytes(graph, sizes, lambda t: bytes_per_element(graph.tensors[t], types[t]))
-
-
-def _stored(dtype: str) -> str:
-    """Return the type of the file's tensors on a device that computes in the file's own."""
-    return dtype if dtype in ("float16", "bfloat16") else "float32"

@@ -29,8 +29,8 @@ from autoturbo.commands.scheduling import (
     required,
 )
 from autoturbo.config import TuneConfig
-from autoturbo.report.lines import View, Viewed, measurement_view
 from autoturbo.report.units import figures_of, range_sentence
+from autoturbo.report.views import View, Viewed, measurement_view
 from autoturbo.schema import Real
 from autoturbo.simulator.measurement import (
     Counters,
@@ -91,10 +91,11 @@ class Simulation(Viewed):
         pair: The model, the target, the data type and what measured.
         scheduler: Where the schedule is from: a scheduler's name, ``"schedule"`` or ``"knobs"``.
         schedule: The schedule, with ``text`` and ``save(path)``.
-        measurement: Its measurement.
+        measurement: Measurement of the schedule.
         known_error: Relative error of the target's simulated times; None where nobody compared
             them with measured ones.
-        latency_range: Of its latency, where that depends on what is not published of the target.
+        latency_range: Range of the latency, where that depends on what is not published of the
+            target.
     """
 
     pair: AnyPair

@@ -11,16 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import (
-    SIMULATOR,
-    add_file_option,
-    add_run_argument,
-    folder_of,
-    model_path_of_run,
-    outputs_of,
-    stored_run,
-)
-from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.commands.flag_values import OneOf, wrong
+from autoturbo.commands.loading import SIMULATOR, model_path_of_run
+from autoturbo.commands.output_files import add_file_option, folder_of, outputs_of
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import add_run_argument, stored_run
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import duration
 from autoturbo.schema import Natural, Real, TypedDict
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 _FILE = "trace.json"
 
 _SIDE_CAR = "netron.json"
-"""In the run's folder, where --netron names no file."""
+"""Name of the side-car in the run's folder, where --netron names no file."""
 
 USAGE = "RUN [-o FILE] [--netron [FILE]] [options]"
 EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"
@@ -114,7 +109,7 @@ def _is_side_car(path: Path) -> bool:
 
 def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> NetronJson:
     """Write what Netron shows; return what ``--json`` says of it."""
-    from autoturbo.report.trace import write_annotated, write_attachment
+    from autoturbo.report.netron import write_annotated, write_attachment
 
     write = write_attachment if _is_side_car(file) else write_annotated
     shown = write(schedule, file, outputs)

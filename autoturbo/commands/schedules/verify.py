@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, warn
+from autoturbo.commands.flag_values import whole_number
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
@@ -19,10 +20,9 @@ from autoturbo.commands.loading import (
     load_any_pair,
     model_file,
     pair_of_run,
-    stored_run,
     tell_notes,
 )
-from autoturbo.commands.parser import Parser, whole_number
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import (
     ChosenSchedule,
     add_schedule_options,
@@ -30,6 +30,7 @@ from autoturbo.commands.scheduling import (
     require_runtime,
     schedule_of_run,
 )
+from autoturbo.commands.stored_runs import stored_run
 from autoturbo.errors import DatabaseError
 from autoturbo.schema import DeferredType
 

@@ -6,8 +6,9 @@ import argparse
 import threading
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import opened
-from autoturbo.commands.parser import Parser, duration, whole_number, wrong
+from autoturbo.commands.flag_values import duration, whole_number, wrong
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import opened
 from autoturbo.schema import TypedDict
 
 USAGE = "[--port N] [--for TIME] [options]"

@@ -15,22 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.flag_values import whole_number, wrong
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     SIMULATOR,
     ModelNotes,
-    StoredRun,
     add_shape_options,
     load_given,
-    not_of_machines,
-    stored_run,
     tell_notes,
 )
-from autoturbo.commands.parser import Parser, whole_number, wrong
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import StoredRun, not_of_machines, stored_run
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ExplainedHost
-from autoturbo.report.lines import View, Viewed
 from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio
+from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
 
@@ -87,7 +86,7 @@ class Explanation(Viewed):
     Attributes:
         title: The model, the target and the schedule.
         bounds: What the latency is made of, and changes that were tried.
-        importance: Of the knobs, by the trials of a run; None where there is no run.
+        importance: Importance of the knobs, by the trials of a run; None where there is no run.
     """
 
     title: str
@@ -121,8 +120,8 @@ def importance_in_run(
 
     Args:
         info: The run.
-        trials: Its trials.
-        model_scheduler: Of its model and its target.
+        trials: Trials of the run.
+        model_scheduler: Schedules the run's model on its target.
         seed: Deals the trials out to training and test.
     """
     from autoturbo.report.importance import importance_of

@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import StoredRun, model_of_run, opened
-from autoturbo.commands.tuning.bench import (
+from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.stored_runs import StoredRun, opened
+from autoturbo.commands.tuning.host_answers import (
     Compared,
     GainJson,
     compared_json,
@@ -103,7 +104,7 @@ def _answer(run: StoredRun) -> HostAnswer | None:
 
 def page(run: StoredRun) -> str:
     """Return the report of a run."""
-    from autoturbo.report.host import host_page
+    from autoturbo.report.host_page import host_page
 
     return host_page(run.info, run.state, run.trials, _answer(run))
 
@@ -117,7 +118,7 @@ def explain(run: StoredRun, options: argparse.Namespace, console: Console) -> in
     Raises:
         RunError: The run has compared nothing yet.
     """
-    from autoturbo.report.host import SUBGRAPH_HEADERS, steps
+    from autoturbo.report.host_steps import SUBGRAPH_HEADERS, steps
 
     info, answer = run.info, _answer(run)
     if answer is None:
@@ -152,7 +153,8 @@ def _subgraphs(
     """Return a row for each sub-graph; operators without names where the model is gone."""
     from autoturbo.host.divided import DividedModel
     from autoturbo.host.ledger import HostLedger
-    from autoturbo.report.host import cpu_of, subgraph_rows
+    from autoturbo.report.host import cpu_of
+    from autoturbo.report.host_steps import subgraph_rows
     from autoturbo.report.names import operator_label
 
     info, names, parts = run.info, list[str](), list[range]()

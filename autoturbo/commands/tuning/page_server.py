@@ -28,7 +28,7 @@ _CONNECTIONS = 32
 """Connections at a time, each of which has a thread: browsers open six."""
 
 _STREAMS = 16
-"""Of these, those that tell what becomes of a page, one for each page in view."""
+"""Connections that tell what becomes of a page, one for each page in view."""
 
 _REQUEST_S = 10.0
 """Seconds in which a request has to come, and its page has to be taken."""
@@ -123,6 +123,7 @@ class _Page(BaseHTTPRequestHandler):
         """Answer with a page, or with what becomes of one."""
         self.server.came(self.connection)
         port = self.connection.getsockname()[1]
+        # the name of another site may be made to lead here (DNS rebinding)
         if self.headers.get("Host") not in (f"{self._host}:{port}", f"localhost:{port}"):
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this computer alone")
             return

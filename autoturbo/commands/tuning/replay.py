@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import add_run_argument, stored_run
-from autoturbo.commands.parser import Parser, whole_number
+from autoturbo.commands.flag_values import whole_number
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import add_run_argument, stored_run
 from autoturbo.errors import RunError
 from autoturbo.report.units import origin_of, percent
 from autoturbo.schema import Bool, Natural, TypedDict

@@ -16,17 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from autoturbo.commands.console import Console, warn
-from autoturbo.commands.loading import (
-    RUN_HELP,
-    add_file_option,
-    folder_of,
-    model_of_run,
-    model_path_of_run,
-    opened,
-    outputs_of,
-    stored_run,
-)
+from autoturbo.commands.loading import model_of_run, model_path_of_run
+from autoturbo.commands.output_files import add_file_option, folder_of, outputs_of
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import RUN_HELP, opened, stored_run
 from autoturbo.commands.tuning import host_runs
 from autoturbo.errors import InputError, RunError
 from autoturbo.files import Kind, Outputs
@@ -34,7 +27,7 @@ from autoturbo.report.units import counted
 from autoturbo.schema import Bool, Natural, TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.commands.loading import StoredRun
+    from autoturbo.commands.stored_runs import StoredRun
     from autoturbo.database import Database, RunInfo
     from autoturbo.report.runs import ListedRun, RunPage
 
@@ -123,7 +116,7 @@ def listed_runs(
     """Return the runs of a database with their states and latencies, the oldest first.
 
     Args:
-        database: Where they are.
+        database: The database that has them.
         told: Is called with a line for each run whose record cannot be read.
         before: Runs as they were once: latencies are read of those alone that have gone on.
     """
@@ -163,7 +156,7 @@ def light_page_of(
 
     Args:
         run: The run.
-        database: That has it.
+        database: The database that has the run.
         whole: Address at which the whole report is made; empty for none.
         note: Why there can be no whole report; empty where there can.
     """

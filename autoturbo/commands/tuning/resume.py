@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of
 from autoturbo.commands.console import Console, LiveLine, warn
-from autoturbo.commands.loading import (
-    add_force_option,
-    add_run_argument,
-    model_of_run,
-    model_path_of_run,
-    outputs_of,
-    stored_run,
-)
+from autoturbo.commands.loading import model_of_run, model_path_of_run
+from autoturbo.commands.output_files import add_force_option, outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_libraries
-from autoturbo.commands.tuning.bench import TunedHost, resume_on_host
-from autoturbo.commands.tuning.tune import TunedPair, finish, tell_start, write_copy
+from autoturbo.commands.stored_runs import add_run_argument, stored_run
+from autoturbo.commands.tuning.host_tuning import TunedHost, resume_on_host
+from autoturbo.commands.tuning.run_end import finish, write_copy
+from autoturbo.commands.tuning.run_start import tell_start
+from autoturbo.commands.tuning.tuned_pairs import TunedPair
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Annotated
 
 from autoturbo.commands.console import Console, Dtype, Moment, warn
-from autoturbo.commands.loading import opened, origins_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
+from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.report.units import duration, ratio, versus
 from autoturbo.schema import Choice, Natural, Real, TypedDict
 

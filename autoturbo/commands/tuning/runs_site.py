@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from markupsafe import Markup
 
-from autoturbo.commands.loading import opened, stored_run
+from autoturbo.commands.stored_runs import opened, stored_run
 from autoturbo.commands.tuning.report import light_page_of, listed_runs, report_of, whole_report
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.runs import ListedRun, dashboard_part, light_part, shell
@@ -84,6 +84,7 @@ class Watch:
 def _stamp(database: str) -> object:
     """Return what changes whenever a database is written."""
     found = []
+    # a write goes to the log first, and leaves the database itself as it is
     for name in (database, f"{database}-wal"):
         with suppress(OSError):
             status = Path(name).stat()

@@ -10,23 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
+from autoturbo.commands.stored_runs import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.tuning import host_runs
 from autoturbo.commands.tuning.host_runs import ShownHost
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
-from autoturbo.commands.tuning.tune import ConfidenceJson, confidence_json
-from autoturbo.report.lines import (
+from autoturbo.commands.tuning.tuned_pairs import ConfidenceJson, confidence_json
+from autoturbo.report.gains import (
     compared,
     failed_sentence,
     gain_sentence,
-    held,
     pinned_by_you,
     refuted_sentence,
-    sharing,
     unsure,
 )
+from autoturbo.report.sharing import held, sharing
 from autoturbo.report.units import figures_of
 from autoturbo.schedule.knobs import Knobs, KnobsJson
 from autoturbo.schedule.knobs.pins import Pins, flat

@@ -120,9 +120,9 @@ def seconds_per_trial(
     first time code is compiled and loaded, so that the second one counts.
 
     Args:
-        make: Makes the evaluator anew.
-        workers: That measure at a time; one process proposes.
-        clock: Returns seconds.
+        make: Function that makes the evaluator anew.
+        workers: Processes that measure at a time; one process proposes.
+        clock: Function that returns seconds.
     """
     took = 0.0
     for _ in range(2):
@@ -157,7 +157,7 @@ def _parts(
     """Return about how many seconds a search takes besides its trials, and for each of them.
 
     Args:
-        make: Makes the evaluator anew.
+        make: Function that makes the evaluator anew.
         execution: How it is carried out; warm starts are found by one process.
         warm: Whether it looks for warm starts.
     """

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.flag_values import wrong
 from autoturbo.commands.loading import (
     SIMULATOR,
     Pair,
-    add_force_option,
     add_model_options,
     add_target_options,
     how_to_load,
     load_pair,
-    outputs_of,
     tell_notes,
 )
-from autoturbo.commands.parser import Parser, wrong
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_libraries
+from autoturbo.commands.tuning.run_start import check_places
 from autoturbo.commands.tuning.space import expected_seconds
-from autoturbo.commands.tuning.tune import check_places
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs
@@ -142,6 +142,7 @@ def _tell_time(
     from autoturbo.tuning.sweeping import untuned
 
     asked = config.resolved(pair.target)
+    # limits of time say it themselves, and what boards take is not known here
     if config.time_budget or asked.measurer != SIMULATOR:
         return
     left = untuned(grid, pair.model, config, execution)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import add_force_option, outputs_of
-from autoturbo.commands.parser import Actions, OneOf, takes
+from autoturbo.commands.flag_values import OneOf
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, takes
 from autoturbo.schema import DeferredType, TypedDict
 
 if TYPE_CHECKING:

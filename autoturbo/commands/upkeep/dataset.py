@@ -10,24 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.flag_values import OneOf, merged, whole_number, wrong
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_batch_dim_option,
     add_dim_option,
-    add_force_option,
     load_targets,
     model_file,
-    outputs_of,
 )
-from autoturbo.commands.parser import (
-    Actions,
-    OneOf,
-    Parser,
-    merged,
-    takes,
-    whole_number,
-    wrong,
-)
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, Parser, takes
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import SIMULATOR
 from autoturbo.report.units import percent

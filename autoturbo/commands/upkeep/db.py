@@ -10,22 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, Digest, Dtype, Moment, warn
-from autoturbo.commands.loading import (
-    add_extent_options,
-    add_force_option,
-    opened,
-    origins_of,
-    outputs_of,
-)
-from autoturbo.commands.parser import (
-    Actions,
-    OneOf,
-    Parser,
-    takes,
-    whole_number,
-    wrong,
-)
+from autoturbo.commands.flag_values import OneOf, whole_number, wrong
+from autoturbo.commands.loading import add_extent_options
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, Parser, takes
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
+from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
@@ -201,7 +191,7 @@ def _filter(options: argparse.Namespace) -> tuple[BestFilter, BestFilter]:
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
-        from autoturbo.hardware.machine import find_target
+        from autoturbo.hardware.machine_files import find_target
 
         target = find_target(options.target)
         asked["target_hash"] = target.hash
@@ -213,7 +203,7 @@ def _filter(options: argparse.Namespace) -> tuple[BestFilter, BestFilter]:
 
 def _is_known_target(name: str) -> bool:
     from autoturbo.hardware import preset_names
-    from autoturbo.hardware.machine import machine_names
+    from autoturbo.hardware.machine_files import machine_names
 
     return Path(name).is_file() or name in (*preset_names(), *machine_names())
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 from autoturbo.commands.console import Console, warn
-from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.stored_runs import opened
 from autoturbo.commands.upkeep.db import CountsJson, counted
 from autoturbo.errors import AutoTurboError
 from autoturbo.extras import LIBRARIES, how_to_install
@@ -84,6 +84,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _versions() -> dict[str, Any]:
     needed = {name: _version(name) for name in _PACKAGES}
+    # either package brings the module; the one without CUDA is what we ask for
     needed["xgboost"] = _version("xgboost-cpu") or _version("xgboost")
     return {
         "ok": all(needed.values()),

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoturbo.commands.console import Console, Digest, Dtype, FaultJson, fault_json, warn
-from autoturbo.commands.loading import add_force_option, load_model, load_targets, outputs_of
-from autoturbo.commands.parser import Actions, takes, whole_number
+from autoturbo.commands.flag_values import whole_number
+from autoturbo.commands.loading import load_model, load_targets
+from autoturbo.commands.output_files import add_force_option, outputs_of
+from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import TargetError
 from autoturbo.files import Kind
 from autoturbo.registry import HOST
@@ -132,7 +134,7 @@ class CalibrateLine(TypedDict):
 
 def described() -> Any:
     """Return the type of what a target file says, or a machine's."""
-    from autoturbo.hardware.machine import machine_type
+    from autoturbo.hardware.machine_files import machine_type
     from autoturbo.hardware.target import target_type
 
     return target_type() | machine_type()
@@ -150,7 +152,7 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
 def _list(_options: argparse.Namespace, console: Console) -> int:
     """List the presets."""
     from autoturbo.commands.loading import load_presets
-    from autoturbo.hardware.machine import load_machine, machine_names
+    from autoturbo.hardware.machine_files import load_machine, machine_names
     from autoturbo.report.tables import definitions
 
     targets = load_presets()
@@ -225,7 +227,8 @@ def _row(target: Target) -> tuple[str, str, str]:
 )
 def _show(options: argparse.Namespace, console: Console) -> int:
     """Show the description of one target."""
-    from autoturbo.hardware.machine import Machine, find_target, machine_document
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware.machine_files import find_target, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
 
     target = find_target(options.target)
@@ -266,7 +269,7 @@ def _wrong_with(name: str) -> list[TargetError]:
     """Return all that is wrong with a target's file; the first thing only with a machine's."""
     from autoturbo.hardware import validate_target_file
     from autoturbo.hardware.document import read_document
-    from autoturbo.hardware.machine import find_machine, is_machine
+    from autoturbo.hardware.machine_files import find_machine, is_machine
 
     try:
         if not is_machine(read_document(Path(name), name)):
@@ -289,7 +292,7 @@ def _wrong_with(name: str) -> list[TargetError]:
 def _schema(options: argparse.Namespace, console: Console) -> int:
     """Print the JSON schema of target files."""
     from autoturbo.hardware import target_schema
-    from autoturbo.hardware.machine import machine_schema
+    from autoturbo.hardware.machine_files import machine_schema
 
     schema = machine_schema() if options.machine else target_schema()
     console.emit(schema)

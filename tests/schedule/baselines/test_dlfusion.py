@@ -18,11 +18,10 @@ from autoturbo.baselines.dlfusion import (
     Sample,
     allowed_cores,
     best_blocks,
-    convolution,
     fit,
-    fused_seconds,
     total,
 )
+from autoturbo.baselines.dlfusion_blocks import convolution, fused_seconds
 from autoturbo.graph.domain import Region
 from autoturbo.hardware import load_target
 

@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.baselines.partition_tuner import (
-    partition_tuner,
-    profiled,
-    static,
-)
+from autoturbo.baselines.partition_tuner import partition_tuner, profiled, static
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.parts import branches_of
 
 

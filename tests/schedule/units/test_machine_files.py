@@ -12,7 +12,7 @@ import pytest
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.files import decided, machine_schedule_schema
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule

@@ -7,7 +7,7 @@ import pytest
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.annealing import best_assignment
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.profiles import Profiles

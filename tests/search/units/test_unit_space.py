@@ -9,7 +9,7 @@ import pytest
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
 from autoturbo.schedule.knobs import Knobs

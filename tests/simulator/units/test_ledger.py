@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.heterogeneous.measurement import in_turn
-from autoturbo.heterogeneous.timetable import (
-    Holding,
-    Memories,
-    NoRoomError,
-    Task,
-    Timetable,
-    timetable,
-)
+from autoturbo.heterogeneous.memories import Holding, Memories, NoRoomError
+from autoturbo.heterogeneous.network import in_turn
+from autoturbo.heterogeneous.timetable import Task, Timetable, timetable
 
 RESOURCES, ROOM = 3, 10
 

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from autoturbo.datasets import workloads
 from autoturbo.graph.extract import extract
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine import load_machine
-from autoturbo.heterogeneous.measurement import (
-    MachineMeasurement,
-    measure_assignment,
-)
+from autoturbo.hardware.machine_files import load_machine
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.parts import Assignment, Part, assign
 from autoturbo.heterogeneous.profiles import Profile, Profiles, copy_seconds
 from autoturbo.simulator.measurement import Failure

@@ -12,7 +12,8 @@ from autoturbo.datasets import workloads
 from autoturbo.errors import InfeasibleError, KnobsError, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_files import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.parts import assign

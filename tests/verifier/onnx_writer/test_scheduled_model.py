@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, checker, defs, numpy_helper
 
-from autoturbo.commands.schedules.apply import apply_schedule
+from autoturbo.commands.schedules.writing import apply_schedule
 from autoturbo.errors import UsageError, VerifyError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
