@@ -39,7 +39,7 @@ from autoturbo.hardware import load_target
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.encoding import Genes
-from autoturbo.search.evolution import openings
+from autoturbo.search.openings import openings
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulator.evaluator import Evaluator

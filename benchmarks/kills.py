@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autoturbo.search import progress
+from autoturbo.search import journal
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -112,7 +112,7 @@ def _make_the_clock_jump() -> None:
             return cls.fromtimestamp(true() + chance.uniform(-_DAY, _DAY), tz)
 
     time.time = lambda: true() + chance.uniform(-_DAY, _DAY)
-    progress.datetime = Jumping  # type: ignore[attr-defined]
+    journal.datetime = Jumping  # type: ignore[attr-defined]
 
 
 # What kills it

@@ -40,8 +40,8 @@ from autoturbo.cost_models.model import CostModel
 from autoturbo.cost_models.pretrained import standard
 from autoturbo.cost_models.ranker import Ranker
 from autoturbo.datasets import workloads
+from autoturbo.search.journal import Journal
 from autoturbo.search.loop import SearchLoop
-from autoturbo.search.progress import Journal
 from autoturbo.search.proposer import CostModelProposer
 from autoturbo.simulator.evaluator import Evaluator
 

@@ -39,7 +39,7 @@ from paper_plots import Rows, draw
 import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.pipeline import candidates
+from autoturbo.schedule.by_name import candidates
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 

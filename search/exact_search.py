@@ -16,7 +16,8 @@ import numpy as np
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionOptimum, PartitionProgram
+from autoturbo.search.warm_starts.best_sets import Grid
+from autoturbo.search.warm_starts.dp_partition import FREE, PartitionOptimum, PartitionProgram
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 

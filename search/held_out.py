@@ -34,9 +34,9 @@ from autoturbo.files import atomic_write
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import Climbing
-from autoturbo.search.evolution import initial_settings
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import find_objectives
+from autoturbo.search.openings import initial_settings
 from autoturbo.search.space import Space
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement

@@ -34,7 +34,7 @@ from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import initial_settings
+from autoturbo.search.openings import initial_settings
 from autoturbo.search.progress import Trial
 from autoturbo.simulator.measurement import Measurement, Outcome
 

@@ -14,7 +14,8 @@ from autoturbo.cli import main
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS
-from autoturbo.schedule.pipeline import ModelScheduler, candidates
+from autoturbo.schedule.by_name import candidates
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search import make_sampler
 from autoturbo.search.samplers import check_sampler
 from autoturbo.simulator.measurement import Failure, Measurement

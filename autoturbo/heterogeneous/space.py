@@ -19,9 +19,9 @@ from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.heterogeneous.parts import Assignment, layer_producers
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import SIDE_BY_SIDE, UnitKnobs
-from autoturbo.search.encoding import Dimension
 from autoturbo.search.evolution import fresh_points
 from autoturbo.search.objectives import OF_KERNELS, Objective
+from autoturbo.search.points import Dimension
 from autoturbo.search.space import Space
 from autoturbo.simulator.measurement import Measurement, Outcome
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from autoturbo.database import Database, TrialRecord
 from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.progress import now
+from autoturbo.search.journal import now
 from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome
 from autoturbo.statistics import ASSUMED_NOISE, pooled_deviation
 

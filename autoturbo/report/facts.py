@@ -26,8 +26,8 @@ from autoturbo.report.units import percent
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
+from autoturbo.search.openings import make_ranker
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
 from autoturbo.simulator.breakdown.attribution import Limit

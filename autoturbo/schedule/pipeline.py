@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from autoturbo.graph.layers import layers_of, places_of
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.ordering import LEAST_BYTES
 from autoturbo.hardware.target import Target
-from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, seen_by, used_target
 from autoturbo.schedule.codegen.tiling import BY_TILES, InstructionRules
 from autoturbo.schedule.context import BATCH, SchedulingContext, make_context
@@ -522,26 +521,3 @@ def _make_rules(context: SchedulingContext, values: tuple[Any, ...]) -> KernelRu
     ahead = 0 if knobs.fetch_ahead == AUTO else int(knobs.fetch_ahead)
     turns = instructions.across == BY_TILES
     return KernelRules(BufferRules(victim, residence, extra, ahead, turns), instructions)
-
-
-# Schedulers by name
-
-
-def candidates(name: str, model_scheduler: ModelScheduler) -> Iterator[Schedule]:
-    """Return the schedules that a scheduler would choose from.
-
-    Raises:
-        UsageError: No scheduler of that name.
-        PluginError: It is a plug-in's, which cannot be loaded.
-    """
-    schedules = SCHEDULERS.make(name, model_scheduler)
-    return iter(schedules) if SCHEDULERS.is_ours(name) else _plugged(name, schedules)
-
-
-def _plugged(name: str, found: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Yield the schedules of a plug-in, whose errors may come while they are made."""
-    try:
-        yield from found
-    except Exception as error:  # third-party code may fail in any way; the user sees whose
-        message = f"failed: {type(error).__name__}: {error}"
-        raise broken(SCHEDULERS.find(name), message) from error

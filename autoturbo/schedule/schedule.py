@@ -382,8 +382,6 @@ def _mix(state: Ints, value: Ints) -> Ints:
     return mixed ^ (mixed >> 29)
 
 
-# The text of a schedule's file (reading it: autoturbo.schedule.files)
-
 SCHEDULE_SCHEMA: Final = 1
 """Version of schedule files."""
 

@@ -37,7 +37,7 @@ from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.graph.stored import stored_bytes
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.place.bind import Recurrence
+from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.work import (
     COLUMNS,
     MATRIX,

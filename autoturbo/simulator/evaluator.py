@@ -16,12 +16,13 @@ from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.registry import PUBLISHED, SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import live_peak_bytes
 from autoturbo.schedule.memory.timeline import Timeline, handed_over
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.work import in_integers

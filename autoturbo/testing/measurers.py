@@ -187,7 +187,7 @@ def _schedules(case: MeasurerCase) -> list[Schedule]:
 
 @lru_cache(maxsize=8)
 def _schedules_on(target: Target) -> tuple[Schedule, ...]:
-    from autoturbo.schedule.pipeline import candidates
+    from autoturbo.schedule.by_name import candidates
     from autoturbo.testing.contract import small_networks
 
     model_schedulers = [

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError, DatabaseError, ExecutorError
-from autoturbo.search.loop import most_promising
+from autoturbo.search.allocation import most_promising
 from autoturbo.signals import check, ending_here, handled_by
 
 if TYPE_CHECKING:

@@ -45,8 +45,9 @@ from autoturbo.report.trials import TrialTable
 from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.objectives import Stop
-from autoturbo.search.progress import Progress, Trial, now
+from autoturbo.search.journal import now
+from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.stopping import Stop
 from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.tuning.keys import hashes, refuse_changed, register, versions_here
 

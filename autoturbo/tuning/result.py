@@ -18,9 +18,10 @@ from autoturbo.report.trials import TrialTable
 from autoturbo.report.units import duration, ratio, schedules
 from autoturbo.report.views import View, Viewed, bound_shares, comparison_view
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.search.objectives import Stop, figures, find_objectives
+from autoturbo.search.objectives import figures, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
+from autoturbo.search.stopping import Stop
 from autoturbo.simulator.measurement import Failure, LatencyRange, Measurement, Outcome
 from autoturbo.tuning.repeats import Repeats
 

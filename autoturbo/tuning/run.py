@@ -45,15 +45,17 @@ from autoturbo.schedule.chip_part import WHOLE, used_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.search.constants import SEARCH, Climbing, SearchConstants
-from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
+from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import Search, SearchLoop
-from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
+from autoturbo.search.objectives import OF_KERNELS, find_objectives
+from autoturbo.search.openings import make_ranker
 from autoturbo.search.pins import broken, pins_of_run
-from autoturbo.search.progress import Journal, Trial, now, schedules_of
+from autoturbo.search.progress import Trial, schedules_of
 from autoturbo.search.selection.racing import race_measurements
 from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
 from autoturbo.search.space import PART, part_of_run
+from autoturbo.search.stopping import Stop
 from autoturbo.simulator.contract import EvaluatorFactory, TuningEvaluator
 from autoturbo.simulator.measurement import VERSION, Failure, Measurement
 from autoturbo.simulator.unpublished import simulated_range
@@ -722,7 +724,7 @@ def _keep_refused(run: Run, selection: VerifiedSelection) -> None:
 
 def _keep_best(run: Run, best: Best) -> None:
     """Store the schedule of least latency in the database, whatever the objective."""
-    from autoturbo.search.warm_starts.starts import kept_decisions
+    from autoturbo.search.warm_starts.beginning import kept_decisions
 
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None

@@ -33,8 +33,9 @@ from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError,
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, cost_of, grid_of, neighbours
 from autoturbo.report.sweep import COLUMNS, Course, Sweep, SweepPoint
 from autoturbo.search.executors import Answer, Task, make_executor, measured
+from autoturbo.search.journal import now
 from autoturbo.search.pins import pins_of_run
-from autoturbo.search.progress import Progress, Trial, now
+from autoturbo.search.progress import Progress, Trial
 from autoturbo.signals import telling
 from autoturbo.simulator.measurement import (
     Measurement,

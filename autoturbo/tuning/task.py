@@ -120,7 +120,7 @@ class TargetTask:
 
     def initial(self, space: Space, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
         """Return the heuristic at other numbers of samples, starts, and splits over clusters."""
-        from autoturbo.search.evolution import initial_settings
+        from autoturbo.search.openings import initial_settings
 
         others = [o.name for o in objectives if o.name not in OF_KERNELS]
         return initial_settings(space, every_batch=bool(others))

@@ -40,9 +40,10 @@ from autoturbo.passwords import masked
 from autoturbo.registry import HOST, PROGRAM, SIMULATOR, TASKS
 from autoturbo.report.live_lines import compiling_line
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.journal import now
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.pins import pins_of_run
-from autoturbo.search.progress import Progress, now
+from autoturbo.search.progress import Progress
 from autoturbo.search.space import PART
 from autoturbo.tuning.keys import (
     SESSION,
@@ -61,7 +62,7 @@ from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, pool_of
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.search.warm_starts.starts import WarmStarts
+    from autoturbo.search.warm_starts.beginning import WarmStarts
     from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.tuning.host_run import HostResult
 
@@ -584,7 +585,7 @@ def _start(
     The evaluator knows by then how much of the model is scheduled.
     """
     from autoturbo.search.space import Space
-    from autoturbo.search.warm_starts.starts import WarmStarts, begun_with, start_of_run
+    from autoturbo.search.warm_starts.beginning import WarmStarts, begun_with, start_of_run
     from autoturbo.simulator.evaluator import Evaluator
 
     if not graph.operators or TASKS.load(type(target).__name__).on_machine:

@@ -8,7 +8,7 @@ from pathlib import Path
 import kills
 import pytest
 
-from autoturbo.search import progress
+from autoturbo.search import journal
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
@@ -68,8 +68,8 @@ def test_the_clock_jumps_by_days(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     monkeypatch.setattr(time, "time", time.time)
-    monkeypatch.setattr(progress, "datetime", progress.datetime)  # type: ignore[attr-defined]
+    monkeypatch.setattr(journal, "datetime", journal.datetime)  # type: ignore[attr-defined]
     kills._make_the_clock_jump()
-    moments = [progress.now() for _ in range(20)]
+    moments = [journal.now() for _ in range(20)]
     assert sorted(moments) not in (moments, moments[::-1])
     assert max(moments)[:10] != min(moments)[:10]

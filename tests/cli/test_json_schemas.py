@@ -19,7 +19,7 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.commands.tuning.tuned_pairs import TunedPair
 from autoturbo.commands.upkeep.output_schemas import ERROR, output_schema, schema_names
 from autoturbo.errors import AutoTurboError
-from autoturbo.search.objectives import Stop
+from autoturbo.search.stopping import Stop
 from tests.cli.command_line import Cli, cli_in
 from tests.cli.json_runs import RUNS, prepared
 

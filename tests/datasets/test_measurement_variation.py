@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoturbo.datasets.measurements import varied_targets
-from autoturbo.datasets.measurements.sampling import CLOCKS, HALVES, RATES, is_physical
+from autoturbo.datasets.measurements.varied_targets import CLOCKS, HALVES, RATES, is_physical
 from autoturbo.hardware import Target, load_target, preset_names, with_field
 from tests.tiers import spread
 

@@ -17,7 +17,7 @@ from autoturbo.host.ledger import HostLedger
 from autoturbo.host.search import HostSearch
 from autoturbo.host.tuning import HostBudget, find_plan
 from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostPlan
-from autoturbo.search.progress import now
+from autoturbo.search.journal import now
 from autoturbo.simulator.measurement import Failure
 from autoturbo.statistics import FEWEST_RANKS
 from tests.host.host_samples import CPU, divided, residual

@@ -19,8 +19,8 @@ from autoturbo.report.search import (
     unbeaten,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import find_objectives, pareto
+from autoturbo.search.openings import make_ranker
 from autoturbo.search.progress import Trial
 from autoturbo.simulator.measurement import Failure, Measurement
 from tests.report.report_samples import small_facts

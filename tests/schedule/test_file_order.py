@@ -20,9 +20,10 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verifier import verify_schedule

@@ -12,9 +12,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.codegen.loads import COPY, KEPT_SHARE, LoadRoom, Loads
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, fitting
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.simulator.sequence import KernelMemory, simulate
 from autoturbo.verifier.loads import check_loads
 from autoturbo.verifier.memory import check_memory

@@ -17,7 +17,8 @@ from autoturbo.baselines.astitch_loops import candidates as dominant_candidates
 from autoturbo.baselines.astitch_operators import Contraction, is_memory_intensive, stitch_ops
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.pipeline import ModelScheduler, candidates
+from autoturbo.schedule.by_name import candidates
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.sequence import simulate

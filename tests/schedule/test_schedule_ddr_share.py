@@ -13,8 +13,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.hardware.parts import FREE
 from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import ModelScheduler, candidates
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import networks, target, workload

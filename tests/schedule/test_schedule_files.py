@@ -16,9 +16,10 @@ from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

@@ -9,7 +9,8 @@ import pytest
 
 from autoturbo.errors import UsageError
 from autoturbo.registry import SCHEDULERS
-from autoturbo.schedule.pipeline import ModelScheduler, candidates
+from autoturbo.schedule.by_name import candidates
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.sequence import simulate

@@ -12,8 +12,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import SplitRules
-from autoturbo.search.warm_starts.costs import GroupLimits
-from autoturbo.search.warm_starts.dp_partition import Grid, PartitionProgram
+from autoturbo.search.warm_starts.best_sets import Grid
+from autoturbo.search.warm_starts.dp_partition import PartitionProgram
+from autoturbo.search.warm_starts.groups import GroupLimits
 from autoturbo.simulator.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, Net, networks, workload
 from tests.schedule.test_schedule_ddr_share import measured, roomy

@@ -12,8 +12,9 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.knobs import Knobs, model_knobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

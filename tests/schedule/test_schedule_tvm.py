@@ -12,7 +12,8 @@ from autoturbo.baselines.tvm import (
     largest_working_set,
 )
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.pipeline import ModelScheduler, candidates
+from autoturbo.schedule.by_name import candidates
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.simplify import simplified
 from autoturbo.simulator.sequence import simulate

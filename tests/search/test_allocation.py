@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from autoturbo.search.loop import SearchState, expected_gain, most_promising
+from autoturbo.search.allocation import SearchState, expected_gain, most_promising
 
 
 def test_a_search_without_a_round_comes_first() -> None:

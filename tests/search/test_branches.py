@@ -11,7 +11,7 @@ import pytest
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.chip_part import in_groups
-from autoturbo.search.warm_starts.starts import starting_point
+from autoturbo.search.warm_starts.beginning import starting_point
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import seconds_of
 from autoturbo.tuning.tuner import tune

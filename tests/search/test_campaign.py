@@ -15,8 +15,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors import Answer, InProcessExecutor, MakeEvaluator, Task, guarded
 from autoturbo.search.loop import Search, SearchLoop
-from autoturbo.search.objectives import Stop, find_objectives
+from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
+from autoturbo.search.stopping import Stop
 from autoturbo.simulator.contract import CandidateEvaluator
 from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.tuning.campaign import Campaign

@@ -15,9 +15,9 @@ from autoturbo.search.climbing import climb, reversions
 from autoturbo.search.constants import SEARCH, Climbing
 from autoturbo.search.executors import InProcessExecutor
 from autoturbo.search.loop import Search, SearchLoop
-from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
+from autoturbo.search.stopping import Stop
 from autoturbo.tuning.campaign import Campaign
 from tests.search.search_doubles import Landscape, Repeating
 from tests.search.space_samples import large_space, small_spaces

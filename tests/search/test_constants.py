@@ -19,7 +19,8 @@ from autoturbo.search.loop import SearchLoop
 from autoturbo.search.samplers import CostModelSampler
 from autoturbo.search.selection.racing import race
 from autoturbo.search.surrogates.surrogate import ScoredCandidate
-from autoturbo.search.warm_starts.starts import decisions_for, placing_seconds, starts_of
+from autoturbo.search.warm_starts.beginning import decisions_for
+from autoturbo.search.warm_starts.starts import placing_seconds, starts_of
 from autoturbo.search.warm_starts.transfer import transfer
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.tuning.campaign import Campaign

@@ -9,8 +9,9 @@ import pytest
 from autoturbo.cost_models.booster import Booster
 from autoturbo.report.importance import FEWEST, Importance, importance_of
 from autoturbo.schedule.knobs import AUTO, Here, Knobs, SubGraphKnobs
-from autoturbo.search.encoding import START, Dimension
+from autoturbo.search.encoding import START
 from autoturbo.search.objectives import find_objectives
+from autoturbo.search.points import Dimension
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
 from autoturbo.simulator.measurement import Failure, Measurement

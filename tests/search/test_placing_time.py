@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo.schedule.pipeline import ModelScheduler
-from autoturbo.search.warm_starts.dp_partition import Table
+from autoturbo.search.warm_starts.best_sets import Table
 from autoturbo.search.warm_starts.starts import placed_starts, placing_seconds
 from autoturbo.simulator.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, workload

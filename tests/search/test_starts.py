@@ -19,10 +19,13 @@ from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.constants import Starts
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.evolution import openings, propose
+from autoturbo.search.evolution import propose
+from autoturbo.search.openings import openings
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.costs import DividedCosts, GroupLimits, Variant
-from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram
+from autoturbo.search.warm_starts.best_sets import Grid
+from autoturbo.search.warm_starts.costs import DividedCosts, Variant
+from autoturbo.search.warm_starts.dp_partition import FREE, PartitionProgram
+from autoturbo.search.warm_starts.groups import GroupLimits
 from autoturbo.search.warm_starts.starts import (
     DIVIDED,
     LONGEST,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from autoturbo.config import ResumeConfig, TuneConfig
 from autoturbo.errors import UsageError
-from autoturbo.search.objectives import EarlyStopping, pareto
+from autoturbo.search.objectives import pareto
+from autoturbo.search.stopping import EarlyStopping
 
 
 def test_failures_and_equals_are_no_progress() -> None:

@@ -18,9 +18,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.evolution import initial_settings
+from autoturbo.search.openings import initial_settings
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.starts import decisions_for, kept_decisions, starting_point
+from autoturbo.search.warm_starts.beginning import decisions_for, kept_decisions, starting_point
 from autoturbo.search.warm_starts.transfer import (
     Decisions,
     decisions_of,

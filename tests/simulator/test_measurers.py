@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from autoturbo.errors import UsageError
-from autoturbo.schedule.pipeline import candidates
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.evaluator import Evaluator, Simulator
 from autoturbo.simulator.measurement import Failure, Measurement

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import Target
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import build_schedule, candidates
+from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.sequence import simulate
 from tests.simulator.simulate_samples import changed, evaluator, settings_of_knobs, with_target

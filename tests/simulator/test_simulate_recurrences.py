@@ -18,8 +18,8 @@ from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Kernel, instruct
 from autoturbo.schedule.codegen.tiling import InstructionRules, Tiling, TilingRules, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.schedule.place.instances import part_shape
+from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.stitch.templates import Template, local_edges, stitch

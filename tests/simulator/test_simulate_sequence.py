@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.context import Zones
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch.stages import Stage
 from autoturbo.simulator.evaluator import Evaluator

@@ -32,8 +32,8 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress
+from autoturbo.search.stopping import Stop
 from autoturbo.simulator.contract import Scheduled, TuningEvaluator
 from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.tuning.keys import scheduler_version

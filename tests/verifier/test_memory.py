@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verifier.findings import instance_name
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.regions import check_regions

@@ -163,7 +163,7 @@ def _record(
 ) -> None:
     """Record the verification in the database, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
-    from autoturbo.search.progress import now
+    from autoturbo.search.journal import now
     from autoturbo.search.selection.verified_selection import passed
     from autoturbo.tuning.keys import pair_key
     from autoturbo.verifier import VERIFIER_VERSION

@@ -337,7 +337,7 @@ def _overtaken(result: TuneResult) -> str:
 
 def _stopped(result: TuneResult) -> str:
     """Return why the run ended."""
-    from autoturbo.search.objectives import Stop
+    from autoturbo.search.stopping import Stop
 
     asked = result.info.asked.get("trials")
     best, trials = result.best, schedules(result.measured, result.settings, asked)

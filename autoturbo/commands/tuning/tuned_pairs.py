@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _STOPS = ("trials", "time", "space", "no-progress", "bound", "hopeless", "interrupted")
-"""Why a search may stop (:class:`autoturbo.search.objectives.Stop`)."""
+"""Why a search may stop (:class:`autoturbo.search.stopping.Stop`)."""
 
 
 class FrontPoint(MeasurementJson):

@@ -72,7 +72,7 @@ class SpaceSource:
     @property
     def starts(self) -> list[tuple[int, ...]]:
         """Return the candidates that a search begins with, the published heuristic first."""
-        from autoturbo.search.evolution import placed
+        from autoturbo.search.openings import placed
 
         heuristic = (0,) * len(self._space.dimensions)
         return [heuristic, *map(tuple, placed(self._space).tolist())]

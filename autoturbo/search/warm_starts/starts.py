@@ -25,41 +25,20 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError, KnobsError
 from autoturbo.graph.layers import layers_of
-from autoturbo.registry import trial_name
 from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, FAR, Knobs, SubGraphKnobs, fitting
 from autoturbo.schedule.partition.boxes import external_inputs
 from autoturbo.schedule.partition.clusters import BRANCHES, EITHER, narrow_places
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
-from autoturbo.schedule.pipeline import Plan, build_schedule, plan
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.constants import SEARCH, SearchConstants, Starts, Transfers
-from autoturbo.search.warm_starts.costs import (
-    Costs,
-    DividedCosts,
-    GroupLimits,
-    IsomorphismKeys,
-    LocalBufferCosts,
-    Variant,
-    groups_of,
-)
-from autoturbo.search.warm_starts.dp_partition import (
-    FREE,
-    Grid,
-    PartitionProgram,
-    PartitionSolver,
-    variants_of,
-)
-from autoturbo.search.warm_starts.transfer import (
-    Decisions,
-    Transfer,
-    decisions_of,
-    nearest,
-    transfer,
-)
+from autoturbo.schedule.pipeline import Plan, plan
+from autoturbo.search.constants import SEARCH, Starts
+from autoturbo.search.warm_starts.best_sets import Grid, variants_of
+from autoturbo.search.warm_starts.costs import Costs, DividedCosts, LocalBufferCosts, Variant
+from autoturbo.search.warm_starts.dp_partition import FREE, PartitionProgram, PartitionSolver
+from autoturbo.search.warm_starts.groups import GroupLimits, IsomorphismKeys, groups_of
 from autoturbo.simulator.evaluator import Evaluator
-from autoturbo.simulator.fitted import FITTING, fitted_part, is_small
+from autoturbo.simulator.fitted import FITTING
 from autoturbo.simulator.measurement import (
     seconds_of,
 )
@@ -67,18 +46,9 @@ from autoturbo.simulator.measurement import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autoturbo.database import Database, PairKey
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.context import SchedulingContext
     from autoturbo.schedule.pipeline import ModelScheduler
-
-# The settings that a run begins with, kept with it so that it can be resumed.
-#
-# Besides the published heuristic: what other schedules in the database decided, carried over
-# (:mod:`autoturbo.search.warm_starts.transfer`), and what a dynamic programme places
-# (:mod:`autoturbo.search.warm_starts.starts`). A setting that does not fit the model is left out,
-# and why is kept with the run: nothing that a database holds makes a run fail.
 
 GIVEN = "what was given to begin with"
 PLACED = "partition by dynamic programming"
@@ -101,219 +71,6 @@ class WarmStart:
 
     knobs: Knobs
     origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarmStarts:
-    """The warm starts of a run, besides the heuristic.
-
-    Attributes:
-        settings: Each with its origin, what is carried over last.
-        notes: What was left out, and why.
-        fitted: The heuristic on the part of the chip that the search takes place on; None on the
-            whole chip.
-    """
-
-    settings: tuple[WarmStart, ...] = ()
-    notes: tuple[str, ...] = ()
-    fitted: Knobs | None = None
-
-
-def starting_point(
-    evaluator: Evaluator,
-    known: Sequence[Decisions] = (),
-    progress: Callable[[float], None] | None = None,
-    *,
-    fit: bool = False,
-    constants: SearchConstants = SEARCH,
-) -> WarmStarts:
-    """Return the warm starts that fit the model, and the ones left out.
-
-    Args:
-        evaluator: Of the model on the target.
-        known: What schedules for the same target decided.
-        progress: Is given the share of the dynamic programme that is done.
-        fit: Look for a part of the chip on which the heuristic is faster, and start there.
-        constants: Of the dynamic programme and of transfers.
-    """
-    part, placed = _placed(evaluator, constants.starts, progress, fit=fit)
-    evaluator, fitting, notes = _on_part(evaluator, part), list[WarmStart](), list[str]()
-    model_scheduler = evaluator.model_scheduler
-    tried = list(placed)
-    try:
-        transferred = transfer(model_scheduler, known, constants.transfers)
-        tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
-    except KnobsError as error:
-        notes.append(f"nothing is taken over from the database: {error.message}")
-    for beginning in tried:
-        knobs = part.on(beginning.knobs)
-        try:
-            plan(model_scheduler, knobs)
-            fitting.append(dataclasses.replace(beginning, knobs=knobs))
-        except KnobsError as error:
-            notes.append(f"not started from {beginning.origin}: {error.message}")
-    fitted = None if part == WHOLE else part.on(evaluator.heuristic())
-    return WarmStarts(tuple(fitting), tuple(notes), fitted)
-
-
-def _placed(
-    evaluator: Evaluator,
-    starts: Starts | None,
-    progress: Callable[[float], None] | None,
-    *,
-    fit: bool,
-) -> tuple[ChipPart, tuple[WarmStart, ...]]:
-    """Return the part of the chip to search on, and what to start from there.
-
-    A part has to be clearly faster with the best policies of the heuristic, on a small model with
-    the best of all starts: rules that suffer from large buffers say little about what else these
-    allow.
-    """
-    found = (fitted_part(evaluator), _groups_that_gain(evaluator)) if fit else ()
-    parts = list(dict.fromkeys((WHOLE, *found)))
-    if len(parts) == 1:
-        return WHOLE, placed_starts(evaluator, starts, progress=progress)
-    small, on = is_small(evaluator.model_scheduler), dict[ChipPart, Evaluator]()
-    begun, seconds = dict[ChipPart, tuple[WarmStart, ...]](), dict[ChipPart, float]()
-    for one in parts:
-        on[one] = _on_part(evaluator, one)
-        begun[one] = placed_starts(on[one], starts, progress=progress) if small else ()
-        others = [start.knobs for start in begun[one]] if small else [_with_policies(on[one])]
-        others += [] if small else _side_by_side(on[one])
-        tried = (on[one].heuristic(), *others)
-        least = min(_simulated(on[one], knobs) for knobs in tried)
-        seconds[one] = least * (1.0 if one == WHOLE else 1.0 + FITTING.gain_of(one))
-    kept = min(parts, key=seconds.__getitem__)  # the whole chip is the first
-    return kept, begun[kept] if small else placed_starts(on[kept], starts, progress=progress)
-
-
-def _groups_that_gain(evaluator: Evaluator) -> ChipPart:
-    """Return the groups of cores with which branches side by side take clearly less time.
-
-    What takes all cores well gains nothing by groups; only models with branches are looked at.
-    """
-    best, target = WHOLE, evaluator.model_scheduler.target
-    least = _simulated(evaluator, _with_policies(evaluator)) * (1.0 - FITTING.clear_gain)
-    for groups in (2, 4):
-        part = ChipPart(core_groups=groups)
-        if target.cores % groups == 0:
-            on = _on_part(evaluator, part)
-            seconds = min((_simulated(on, knobs) for knobs in _side_by_side(on)), default=math.inf)
-            best, least = (part, seconds) if seconds < least else (best, least)
-    return best
-
-
-def _simulated(evaluator: Evaluator, knobs: Knobs) -> float:
-    """Return the simulated seconds of a candidate, infinite where it does not fit."""
-    return seconds_of(evaluator.evaluate(knobs))
-
-
-def _on_part(evaluator: Evaluator, part: ChipPart) -> Evaluator:
-    """Return the evaluator of the same model on a part of the chip, as a chip of its own."""
-    scheduler = evaluator.model_scheduler
-    if part == WHOLE:
-        return evaluator
-    return Evaluator(scheduler.model, used_target(scheduler.target, part), scheduler.dtype)
-
-
-def begun_with(evaluator: Evaluator, given: Sequence[Knobs]) -> WarmStarts:
-    """Return candidates that a user begins with.
-
-    Raises:
-        KnobsError: One does not fit the model or the target.
-    """
-    for knobs in given:
-        build_schedule(evaluator.model_scheduler, knobs)
-    return WarmStarts(tuple(WarmStart(knobs, GIVEN) for knobs in given))
-
-
-def _origin(taken: Transfer) -> str:
-    """Return a description of where a transferred candidate comes from."""
-    share = f"{100 * taken.known:.0f} % of the MACs are in layers alike"
-    fitted = ""
-    if taken.changed:
-        many = len(taken.changed)
-        fitted = f"; {many} split{'s' if many > 1 else ''} made smaller to fit"
-    return f"the schedule of {taken.source} ({share}{fitted})"
-
-
-def decisions_for(
-    store: Database,
-    key: PairKey,
-    graph: Graph,
-    transfers: Transfers | None = SEARCH.transfers,
-) -> tuple[tuple[Decisions, ...], tuple[str, ...]]:
-    """Return the decisions of the best schedules nearest to a model, and notes on unreadable ones.
-
-    They are of schedules for the same target and type, the nearest first, of equals those for the
-    very model, at most ``known_schedules``.
-
-    Args:
-        store: The database.
-        key: Of the model and the target.
-        graph: The model.
-        transfers: How many are wanted; None for none.
-
-    Raises:
-        DatabaseError: The database cannot be read.
-    """
-    if transfers is None:
-        return (), ()
-    found = store.decisions(
-        target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
-    )
-    known = sorted(found, key=lambda one: one.graph_hash != key.graph_hash)
-    sources = {
-        id(one.decisions): f"{one.model} in {store.path}, run {one.run}, {trial_name(one.trial)}"
-        for one in known
-    }
-    read = dict[int, Decisions]()
-    for one in known:
-        with suppress(KnobsError, KeyError, TypeError, ValueError, AttributeError):
-            read[id(one.decisions)] = Decisions.from_dict(one.decisions, sources[id(one.decisions)])
-    near = nearest(
-        graph,
-        [one.decisions for one in known if id(one.decisions) in read],
-        transfers.known_schedules,
-    )
-    unread = [source for kept, source in sources.items() if kept not in read]
-    notes = [f"not read: what the schedule of {source} decided" for source in unread]
-    return tuple(read[id(values)] for values in near), tuple(notes)
-
-
-def start_of_run(
-    evaluator: Evaluator,
-    key: PairKey,
-    store: Database | None,
-    progress: Callable[[float], None] | None = None,
-    *,
-    fit: bool = False,
-    constants: SearchConstants = SEARCH,
-) -> WarmStarts:
-    """Return the warm starts of a run, from a database where there is one.
-
-    Args:
-        evaluator: Of the model on the target.
-        key: Of both, and the compute type.
-        store: The database; None where nothing is to be taken over.
-        progress: Is given the share of the dynamic programme that is done.
-        fit: Look for a part of the chip on which the heuristic is faster, and start there.
-        constants: Of the dynamic programme and of transfers.
-
-    Raises:
-        DatabaseError: The database cannot be read.
-    """
-    model = evaluator.model_scheduler.model
-    known, unread = (
-        ((), ()) if store is None else decisions_for(store, key, model, constants.transfers)
-    )
-    start = starting_point(evaluator, known, progress, fit=fit, constants=constants)
-    return dataclasses.replace(start, notes=(*unread, *start.notes))
-
-
-def kept_decisions(schedule: object) -> dict[str, Any]:
-    """Return a schedule's decisions for the database; empty for a schedule of another measurer."""
-    return decisions_of(schedule).as_dict() if isinstance(schedule, Schedule) else {}
 
 
 LONGEST = (24, 16, 10)
@@ -385,6 +142,37 @@ def starts_of(evaluator: Evaluator, starts: Starts | None = SEARCH.starts) -> tu
     return tuple(start.knobs for start in placed_starts(evaluator, starts))
 
 
+def groups_that_gain(evaluator: Evaluator) -> ChipPart:
+    """Return the groups of cores with which branches side by side take clearly less time.
+
+    What takes all cores well gains nothing by groups; only models with branches are looked at.
+    """
+    best, target = WHOLE, evaluator.model_scheduler.target
+    least = simulated_seconds(evaluator, _with_policies(evaluator)) * (1.0 - FITTING.clear_gain)
+    for groups in (2, 4):
+        part = ChipPart(core_groups=groups)
+        if target.cores % groups == 0:
+            on = on_part(evaluator, part)
+            seconds = min(
+                (simulated_seconds(on, knobs) for knobs in _side_by_side(on)), default=math.inf
+            )
+            best, least = (part, seconds) if seconds < least else (best, least)
+    return best
+
+
+def simulated_seconds(evaluator: Evaluator, knobs: Knobs) -> float:
+    """Return the simulated seconds of a candidate, infinite where it does not fit."""
+    return seconds_of(evaluator.evaluate(knobs))
+
+
+def on_part(evaluator: Evaluator, part: ChipPart) -> Evaluator:
+    """Return the evaluator of the same model on a part of the chip, as a chip of its own."""
+    scheduler = evaluator.model_scheduler
+    if part == WHOLE:
+        return evaluator
+    return Evaluator(scheduler.model, used_target(scheduler.target, part), scheduler.dtype)
+
+
 def placed_starts(
     evaluator: Evaluator,
     starts: Starts | None = SEARCH.starts,
@@ -433,14 +221,14 @@ def placed_starts(
         found[suited] = SUITED
     if model_scheduler.target.gb.capacity:
         home = _as_cuts(evaluator, _with_policies(evaluator, part_memory="GB"))
-        least = min((_simulated(evaluator, one) for one in found), default=math.inf)
-        if _simulated(evaluator, home) <= starts.slack * least:
+        least = min((simulated_seconds(evaluator, one) for one in found), default=math.inf)
+        if simulated_seconds(evaluator, home) <= starts.slack * least:
             found[home] = HOME
     found |= dict.fromkeys(_side_by_side(evaluator), BESIDE)
     origins = dict[Knobs, str]()
     for one, origin in found.items():
         origins.setdefault(_with_what_gains(evaluator, one), origin)
-    seconds = {one: _simulated(evaluator, one) for one in origins}
+    seconds = {one: simulated_seconds(evaluator, one) for one in origins}
     apart = {each: one for one, each in reversed(seconds.items()) if math.isfinite(each)}
     fastest = [apart[each] for each in sorted(apart)[: starts.most]]  # equal ones are one schedule
     # branches side by side are the best of all or lead nowhere: nothing else is cut as they are
@@ -455,7 +243,7 @@ def _with_what_gains(evaluator: Evaluator, knobs: Knobs) -> Knobs:
     """
     for name, value in (("tiling", "cost"), ("launches", "shared")):
         other = dataclasses.replace(knobs, **dict[str, Any]({name: value}))
-        if _simulated(evaluator, other) < _CLEARLY * _simulated(evaluator, knobs):
+        if simulated_seconds(evaluator, other) < _CLEARLY * simulated_seconds(evaluator, knobs):
             knobs = other
     return knobs
 
@@ -478,7 +266,7 @@ def _with_policies(evaluator: Evaluator, part_memory: str = AUTO) -> Knobs:
         for batches in at_once
         for policy in (AUTO, "divisors", "ragged")
     ]
-    best = min(tried, key=lambda knobs: _simulated(evaluator, knobs))
+    best = min(tried, key=lambda knobs: simulated_seconds(evaluator, knobs))
     return _running_ahead(evaluator, best)
 
 
@@ -509,7 +297,7 @@ def _as_cuts(evaluator: Evaluator, knobs: Knobs) -> Knobs:
     )  # fmt: skip
     named = dataclasses.replace(rules, overrides=cuts)
     with suppress(KnobsError):
-        if _simulated(evaluator, named) == _simulated(evaluator, knobs):
+        if simulated_seconds(evaluator, named) == simulated_seconds(evaluator, knobs):
             return named
     return knobs
 
@@ -552,7 +340,7 @@ def _ways_that_gain(evaluator: Evaluator) -> tuple[str, ...]:
     ways = (AUTO, *WAYS)
     divided = (Knobs(cluster_partitioning=way, fetch_ahead=FAR) for way in ways)
     target = evaluator.model_scheduler.target
-    own, *others = (_simulated(evaluator, fitting(knobs, target)) for knobs in divided)
+    own, *others = (simulated_seconds(evaluator, fitting(knobs, target)) for knobs in divided)
     return tuple(way for way, seconds in zip(WAYS, others, strict=True) if seconds < own)
 
 
@@ -583,7 +371,7 @@ def _cut_where_it_gains(evaluator: Evaluator, way: str, starts: Starts) -> Knobs
         places = places[:: max(len(places) // starts.divided_places, 1)]
         cuts = (SubGraphKnobs(planned.context.layers[x].name, boundary="cut") for x in places)
         tried = (dataclasses.replace(best, overrides=(*best.overrides, cut)) for cut in cuts)
-        fastest = min((best, *tried), key=lambda knobs: _simulated(evaluator, knobs))
+        fastest = min((best, *tried), key=lambda knobs: simulated_seconds(evaluator, knobs))
         if fastest == best:
             break
         best = fastest
@@ -603,7 +391,7 @@ def _running_ahead(evaluator: Evaluator, knobs: Knobs) -> Knobs:
     running = fitting(
         dataclasses.replace(waiting, fetch_ahead=FAR), evaluator.model_scheduler.target
     )
-    return min((waiting, running), key=lambda tried: _simulated(evaluator, tried))
+    return min((waiting, running), key=lambda tried: simulated_seconds(evaluator, tried))
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:

@@ -18,14 +18,9 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules, best_split
 from autoturbo.schedule.pipeline import plan
 from autoturbo.search.warm_starts import dp_partition as exact
-from autoturbo.search.warm_starts.costs import GroupLimits, IsomorphismKeys, Layers, groups_of
-from autoturbo.search.warm_starts.dp_partition import (
-    FREE,
-    Grid,
-    PartitionOptimum,
-    PartitionProgram,
-    variants_of,
-)
+from autoturbo.search.warm_starts.best_sets import Grid, variants_of
+from autoturbo.search.warm_starts.dp_partition import FREE, PartitionOptimum, PartitionProgram
+from autoturbo.search.warm_starts.groups import GroupLimits, IsomorphismKeys, Layers, groups_of
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import Net, block, chain, networks, workload

@@ -9,8 +9,9 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.costs import GroupLimits
-from autoturbo.search.warm_starts.dp_partition import FREE, Grid
+from autoturbo.search.warm_starts.best_sets import Grid
+from autoturbo.search.warm_starts.dp_partition import FREE
+from autoturbo.search.warm_starts.groups import GroupLimits
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement
 from tests.schedule.schedule_samples import block, workload

@@ -14,15 +14,10 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules
-from autoturbo.search.warm_starts.costs import (
-    ROOM,
-    Costs,
-    GroupLimits,
-    LocalBufferCosts,
-    Variant,
-    groups_of,
-)
-from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram, variants_of
+from autoturbo.search.warm_starts.best_sets import Grid, variants_of
+from autoturbo.search.warm_starts.costs import ROOM, Costs, LocalBufferCosts, Variant
+from autoturbo.search.warm_starts.dp_partition import FREE, PartitionProgram
+from autoturbo.search.warm_starts.groups import GroupLimits, groups_of
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement
 from autoturbo.simulator.plan import CAPACITIES, capacities

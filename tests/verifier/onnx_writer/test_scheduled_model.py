@@ -18,8 +18,9 @@ from onnx import ModelProto, TensorProto, checker, defs, numpy_helper
 from autoturbo.commands.schedules.writing import apply_schedule
 from autoturbo.errors import UsageError, VerifyError
 from autoturbo.graph.onnx_import import import_model
+from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.tuning.tuner import tune
 from autoturbo.verifier import verify_schedule
 from autoturbo.verifier.findings import instance_name
