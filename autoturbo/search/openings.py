@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autoturbo.cost_models.ranker import Ranker
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
@@ -21,6 +20,9 @@ from autoturbo.schedule.knobs import AUTO, SAMPLES, Knobs, Stage, Value, knob_na
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.space import Space, batch_share
 from autoturbo.simulator.contract import CandidateEvaluator
+
+if TYPE_CHECKING:
+    from autoturbo.cost_models.ranker import Ranker
 
 _OPENING = {name: (AUTO, *d.opens) for name, d in model_knobs().items() if d.opens}
 FREED: tuple[Mapping[str, Value], ...] = tuple(

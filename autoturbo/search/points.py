@@ -12,17 +12,19 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
 
 from autoturbo.caches import row_bytes
 from autoturbo.schedule.knobs import AUTO, NOWHERE, Here, Knobs, model_knobs
 from autoturbo.schedule.knobs.splits import FACTOR
 from autoturbo.search.encoding import START, Conditions, Genes, dimension_name
 from autoturbo.search.subgraphs import Block
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 ENUMERABLE = 1 << 14
 """Spaces up to this size are listed whole where candidates not yet tried are looked for."""

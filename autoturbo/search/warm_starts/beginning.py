@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from autoturbo.cost_models.judging import GIVEN
 from autoturbo.database import Database, PairKey
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
@@ -25,6 +24,7 @@ from autoturbo.schedule.pipeline import build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH, SearchConstants, Starts, Transfers
 from autoturbo.search.warm_starts.starts import (
+    GIVEN,
     WarmStart,
     _side_by_side,
     _with_policies,
