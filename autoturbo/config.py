@@ -27,7 +27,7 @@ from autoturbo.registry import COST_MODEL, TASKS
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.search.progress import Progress
     from autoturbo.search.selection.verified_selection import Verifier
     from autoturbo.simulator.contract import EvaluatorFactory
@@ -280,7 +280,7 @@ class TuneConfig(ResumeConfig):
             return self.trials
         return EFFORTS[self.effort]
 
-    def resolved(self, target: AnyTarget) -> Self:
+    def resolved(self, target: TuningTarget) -> Self:
         """Return the configuration with the defaults that depend on the target or the sampler."""
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(
@@ -314,7 +314,7 @@ class TuneConfig(ResumeConfig):
         text = json.dumps(self.record(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def identity(self, target: AnyTarget) -> dict[str, Any]:
+    def identity(self, target: TuningTarget) -> dict[str, Any]:
         """Return what of a record enters the id of a run on a target; see :attr:`Option.early`."""
         late: dict[str, Any] = {
             name: f.default for name, f in options_of(TuneConfig).items() if not early(f)
@@ -325,7 +325,7 @@ class TuneConfig(ResumeConfig):
             name: value for name, value in mine.items() if name not in late
         }
 
-    def words(self, target: AnyTarget) -> list[str]:
+    def words(self, target: TuningTarget) -> list[str]:
         """Return the flags of a command line that ask for the same on a target.
 
         The data type is left out: it belongs to the pair.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.loading import AnyPair
     from autoturbo.database import PairKey
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulator.evaluator import Evaluator
 
@@ -69,7 +69,9 @@ def _found(
     return None
 
 
-def _pair_of(record: BestSchedule | TrialRecord, info: RunInfo | None) -> tuple[Graph, AnyTarget]:
+def _pair_of(
+    record: BestSchedule | TrialRecord, info: RunInfo | None
+) -> tuple[Graph, TuningTarget]:
     """Return the model and target of a run; without one, those that have the record's names.
 
     Raises:

@@ -21,14 +21,14 @@ from autoturbo.schema import TypedDict
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware import Target
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulator.evaluator import Evaluator
 
 DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
 
-_TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
+_TargetT_co = TypeVar("_TargetT_co", bound="TuningTarget", covariant=True)
 
 
 class Pair(NamedTuple, Generic[_TargetT_co]):
@@ -53,7 +53,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         """Return the pair if it is on a target; None if it is on a machine."""
         from autoturbo.hardware import Target
 
-        target: AnyTarget = self.target
+        target: TuningTarget = self.target
         if isinstance(target, Target):
             return Pair(self.model, target, self.dtype, self.measurer)
         return None
@@ -72,7 +72,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         return evaluator_of(self.model, self.target, self.dtype)
 
 
-AnyPair: TypeAlias = "Pair[AnyTarget]"
+AnyPair: TypeAlias = "Pair[TuningTarget]"
 
 
 class ModelNotes(TypedDict, total=False):
@@ -338,7 +338,7 @@ def load_pairs(
 
 
 def paired(
-    model: Graph, target: AnyTarget, dtype: str | None, measurer: str, sign: str = "--"
+    model: Graph, target: TuningTarget, dtype: str | None, measurer: str, sign: str = "--"
 ) -> AnyPair:
     """Return a model and a target, checked with what it computes in and what measures it.
 
@@ -378,7 +378,7 @@ def load_presets() -> list[Target]:
     return found
 
 
-def chosen_dtype(target: AnyTarget, dtype: str | None, sign: str = "--") -> str:
+def chosen_dtype(target: TuningTarget, dtype: str | None, sign: str = "--") -> str:
     """Return the data type asked for, or the target's default.
 
     Raises:
@@ -397,11 +397,11 @@ def chosen_dtype(target: AnyTarget, dtype: str | None, sign: str = "--") -> str:
 
 
 def _target(name: str) -> Target:
-    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware import Target
     from autoturbo.hardware.machine_files import find_target
 
     found = find_target(name)
-    if isinstance(found, Machine):
+    if not isinstance(found, Target):
         message = f"{name!r} is a machine of several processing units"
         hint = "tune, simulate, compare, apply and verify take it, this command does not"
         raise wrong("--target", message, hint)

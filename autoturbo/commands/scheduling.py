@@ -310,17 +310,20 @@ def _schedule_of(
 
     Raises:
         ScheduleFileError: It describes no schedule of the pair, located at a place.
+        TypeError: Its target is neither a target nor a machine.
     """
+    from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.heterogeneous.files import decided
     from autoturbo.schedule.files import schedule_of
 
     model, target = pair.model, pair.target
-    if not isinstance(target, Machine):
+    if isinstance(target, Target):
         return schedule_of(text, model, target, place)
-    if not isinstance(evaluator, MachineEvaluator):
-        evaluator = MachineEvaluator(model, target, pair.dtype)
+    evaluator = evaluator or pair.evaluator()
+    if not (isinstance(evaluator, MachineEvaluator) and isinstance(target, Machine)):
+        raise TypeError(target)
     return evaluator.rebuilt(decided(text, model, target, place), place)
 
 

@@ -16,7 +16,7 @@ from autoturbo.graph.operators import Graph
 
 if TYPE_CHECKING:
     from autoturbo.database import Database, HandedOut, RunInfo, TrialRecord, Verified
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.tuning.result import TuneResult
@@ -190,7 +190,7 @@ class RunArguments:
     load_graph: Callable[[RunInfo], Graph] | None = field(
         default=None, metadata=argument("reads the model again; from the run's file if None")
     )
-    load_target: Callable[[RunInfo], AnyTarget] | None = field(
+    load_target: Callable[[RunInfo], TuningTarget] | None = field(
         default=None, metadata=argument("reads the target again; as the run keeps it if None")
     )
 

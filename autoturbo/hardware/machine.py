@@ -198,10 +198,6 @@ class Machine:
         return next((link for link in self.links if link.joins(*ends)), None)
 
 
-AnyTarget = Target | Machine
-"""What a model is scheduled on."""
-
-
 def _rule(rule: OperatorRule) -> list[Any]:
     return [list(rule.kinds), rule.channels_multiple, rule.grouped, list(rule.fused)]
 

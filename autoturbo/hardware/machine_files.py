@@ -35,7 +35,7 @@ from typing import Annotated, Any, Final
 from autoturbo.errors import TargetError, did_you_mean
 from autoturbo.hardware.document import Document, parse_document, read_document
 from autoturbo.hardware.fields import Section, built, file_fields, number, whole
-from autoturbo.hardware.machine import MIB, SHARED, AnyTarget, Link, Machine, OperatorRule, Unit
+from autoturbo.hardware.machine import MIB, SHARED, Link, Machine, OperatorRule, Unit
 from autoturbo.hardware.presets import load_target
 from autoturbo.hardware.target import (
     OPTIONAL,
@@ -52,6 +52,7 @@ from autoturbo.hardware.target_checks import (
     target_issues,
     target_of,
 )
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.schema import Entries, ValidationIssue, json_schema, list_type, mapping_type
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
@@ -93,7 +94,7 @@ def find_machine(name: str) -> Machine | None:
     return machine_of(document) if document is not None and is_machine(document) else None
 
 
-def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
+def find_target(name_or_path: str | os.PathLike[str]) -> TuningTarget:
     """Return the machine or the target of a name or file, which is read once.
 
     Raises:
@@ -135,7 +136,7 @@ def machine_from_dict(values: Mapping[str, Any]) -> Machine:
     return machine_of(Document(values))
 
 
-def target_from_dict(values: Mapping[str, Any]) -> AnyTarget:
+def target_from_dict(values: Mapping[str, Any]) -> TuningTarget:
     """Return the target or the machine that a document describes.
 
     Raises:

@@ -22,7 +22,9 @@ from autoturbo.errors import (
 from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import AnyTarget, Machine
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.target import Target
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule, Run
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.parts import Assignment, assign
@@ -274,15 +276,19 @@ class MachineEvaluator:
         return dataclasses.replace(schedule, expected=stored.expected)
 
 
-def evaluator_of(graph: Graph, target: AnyTarget, dtype: str) -> Evaluator | MachineEvaluator:
+def evaluator_of(graph: Graph, target: TuningTarget, dtype: str) -> Evaluator | MachineEvaluator:
     """Return the evaluator of a model on a target or a machine.
 
     Raises:
         UsageError: It does not compute in the type.
+        TypeError: It is of neither kind.
     """
-    if isinstance(target, Machine):
-        return MachineEvaluator(graph, target, dtype)
-    return Evaluator(graph, target, dtype)
+    match target:
+        case Target():
+            return Evaluator(graph, target, dtype)
+        case Machine():
+            return MachineEvaluator(graph, target, dtype)
+    raise TypeError(target)
 
 
 def machine_bound(

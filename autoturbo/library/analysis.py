@@ -28,7 +28,7 @@ from autoturbo.verifier import verify_schedule
 
 if TYPE_CHECKING:
     from autoturbo.commands.scheduling import Setting
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.library.given import Model
     from autoturbo.verifier.findings import Verification
 
@@ -38,7 +38,7 @@ class _ScheduleArguments(Extents):
     """A schedule of a model on a target."""
 
     model: Model | TuneResult = field(kw_only=False, metadata=argument("the model"))
-    target: AnyTarget | str | os.PathLike[str] = field(
+    target: TuningTarget | str | os.PathLike[str] = field(
         default=DEFAULT_TARGET, kw_only=False, metadata=argument("the accelerator, or a machine")
     )
     knobs: Setting = field(
@@ -237,7 +237,7 @@ def inspect(call: InspectArguments) -> Inspection:
     model = as_model(call.model, call.inputs, **extents_of(call))
     given: Any = call.targets
     if given is None:
-        asked: list[AnyTarget] = [*load_presets()]
+        asked: list[TuningTarget] = [*load_presets()]
     else:
         one = isinstance(given, Target | str | os.PathLike)
         asked = [as_target(target) for target in ([given] if one else given)]

@@ -17,14 +17,13 @@ from autoturbo.commands.loading import load_model
 from autoturbo.errors import ModelError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine_files import find_target
-from autoturbo.hardware.target import Target
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from onnx import ModelProto
 
-    from autoturbo.hardware.machine import AnyTarget, Machine
+    from autoturbo.hardware.tuning_target import TuningTarget
 
     class Module(Protocol):
         """A network of PyTorch, which is not imported unless one is given."""
@@ -114,7 +113,7 @@ def _exported(torch: Any, module: Any, inputs: object) -> Path:
     return file
 
 
-def as_target(target: Target | Machine | str | os.PathLike[str]) -> AnyTarget:
+def as_target(target: TuningTarget | str | os.PathLike[str]) -> TuningTarget:
     """Return a target by its name or file; one that is loaded as it is.
 
     Raises:

@@ -32,7 +32,7 @@ from autoturbo.tuning.result import TuneResult
 
 if TYPE_CHECKING:
     from autoturbo.hardware.grid import Value
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.library.given import Model
     from autoturbo.report.sweep import Sweep
 
@@ -52,7 +52,7 @@ class TuneArguments(Texts, ExecutionOptions, TuneConfig, _SearchedModel):
     """Arguments of :func:`tune`."""
 
     model: Model = field(kw_only=False, metadata=argument("the model"))
-    target: AnyTarget | str | os.PathLike[str] = field(
+    target: TuningTarget | str | os.PathLike[str] = field(
         default=DEFAULT_TARGET, kw_only=False,
         metadata=argument('the accelerator, a machine, or ``"host"``: this computer'),
     )  # fmt: skip
@@ -83,7 +83,7 @@ def tune(call: TuneArguments) -> TuneResult:
         InterruptedRunError: Interrupted before anything was measured.
     """
     graph = as_model(call.model, call.inputs, **extents_of(call))
-    target: AnyTarget | Literal["host"]
+    target: TuningTarget | Literal["host"]
     target = "host" if call.target == HOST else as_target(call.target)
     with _showing(call) as line:
         options = _options(call, TuneConfig, line)

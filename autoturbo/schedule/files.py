@@ -30,8 +30,8 @@ from autoturbo import files
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_context
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
@@ -242,7 +242,7 @@ def read_text(path: Path) -> str:
 
 
 def read_document(
-    text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
+    text: str, declared: Any, form: str, newest: int, graph: Graph, target: TuningTarget
 ) -> dict[str, Any]:
     """Return the document of a file of a given format, for this model and target.
 
@@ -280,7 +280,7 @@ def read_document(
     return dict(document)
 
 
-def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget) -> None:
+def _check_identity(document: Mapping[str, Any], graph: Graph, target: TuningTarget) -> None:
     """Refuse a file of another model, target or scheduler version."""
     model = document["model"]
     origin = f"{model['name']} at batch {model.get('batch', '?')}"

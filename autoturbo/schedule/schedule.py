@@ -20,6 +20,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.parts import storage_ratio
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
@@ -432,18 +433,6 @@ class AnySchedule(Protocol):
         ...
 
 
-class Made(Protocol):
-    """The target or machine that a schedule is made for."""
-
-    @property
-    def name(self) -> str:
-        """Return its name, for people."""
-
-    @property
-    def hash(self) -> str:
-        """Return the hash of all that affects results."""
-
-
 def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> None:
     """Write a schedule's file, atomically, neither over its model nor over a file of another kind.
 
@@ -484,7 +473,7 @@ def _value(value: object) -> str:
 
 
 def header(
-    form: str, version: int, schedule: AnySchedule, target: Made, dtype: str
+    form: str, version: int, schedule: AnySchedule, target: TuningTarget, dtype: str
 ) -> dict[str, Any]:
     """Return the header of a schedule file: its format, versions, model and target.
 

@@ -20,6 +20,7 @@ from autoturbo.hardware.machine import Machine
 from autoturbo.hardware.machine_files import find_machine, find_target
 from autoturbo.hardware.presets import load_target, validate_target_file, with_field
 from autoturbo.hardware.target import Target
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.simulator.measurement import Measurement
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
@@ -136,14 +137,14 @@ def _targets(case: TargetCase) -> tuple[Target, ...]:
         ContractError: It is none.
     """
     try:
-        target = case.target
+        target: TuningTarget | str | Path = case.target
         if isinstance(target, str | Path):
             target = find_target(target)
     except TargetError as error:
         raise ContractError(str(error)) from error
     if isinstance(target, Machine):
         return tuple({unit.kind: unit.target for unit in target.units}.values())
-    return (target,)
+    return (target,) if isinstance(target, Target) else ()
 
 
 def _is_file(target: Target | Machine | str | Path) -> bool:

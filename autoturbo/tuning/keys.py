@@ -13,7 +13,7 @@ from autoturbo.database.records import OTHER_EVALUATOR, PINNED, PairKey, RunInfo
 from autoturbo.database.store import Database
 from autoturbo.errors import Location, RunError
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import AnyTarget
+from autoturbo.hardware.tuning_target import TuningTarget
 from autoturbo.passwords import is_masked
 from autoturbo.registry import SIMULATOR
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins
@@ -42,7 +42,7 @@ def storage_of(info: RunInfo, given: str | None) -> str | None:
     raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
 
 
-def stored_target(info: RunInfo) -> AnyTarget:
+def stored_target(info: RunInfo) -> TuningTarget:
     """Return a run's target, or its machine, from the description that is kept with it.
 
     Raises:
@@ -87,7 +87,7 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
 
 def pair_key(
     graph: Graph,
-    target: AnyTarget,
+    target: TuningTarget,
     dtype: str,
     measurer: str = SIMULATOR,
     make: EvaluatorFactory | None = None,

@@ -67,7 +67,7 @@ from autoturbo.verifier import VERIFIER_VERSION
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.schedule.work import Floats
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
@@ -97,7 +97,7 @@ class Run:
     """
 
     graph: Graph
-    target: AnyTarget
+    target: TuningTarget
     config: TuneConfig
     execution: ExecutionConfig
     store: Database

@@ -15,8 +15,8 @@ from autoturbo.search.objectives import OF_KERNELS, Objective
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.hardware.target import Target
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.proposer import Proposer
     from autoturbo.search.space import Space
@@ -63,7 +63,7 @@ class TuningTask(Protocol):
         ...
 
 
-def task_of(graph: Graph, target: AnyTarget, dtype: str) -> TuningTask:
+def task_of(graph: Graph, target: TuningTarget, dtype: str) -> TuningTask:
     """Return the task of a model on a target or machine."""
     made: TuningTask = TASKS.make(type(target).__name__, graph, target, dtype)
     return made

@@ -61,7 +61,7 @@ from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, pool_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.tuning_target import TuningTarget
     from autoturbo.search.warm_starts.beginning import WarmStarts
     from autoturbo.simulator.evaluator import Evaluator
     from autoturbo.tuning.host_run import HostResult
@@ -105,7 +105,7 @@ class Pair:
     """
 
     graph: Graph
-    target: AnyTarget
+    target: TuningTarget
     model_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -120,7 +120,7 @@ class TuneCall(ExecutionConfig, TuneConfig):
     """Arguments of :func:`tune`."""
 
     graph: Graph = field(kw_only=False, metadata=argument("the model with its batch"))
-    target: AnyTarget | Literal["host"] = field(
+    target: TuningTarget | Literal["host"] = field(
         kw_only=False,
         metadata=argument(
             'the accelerator, a machine of several units, or ``"host"``: this computer'
@@ -448,7 +448,7 @@ def resume_all(
     execution: ExecutionConfig | None = None,
     *,
     load_graph: Callable[[RunInfo], Graph],
-    load_target: Callable[[RunInfo], AnyTarget] | None = None,
+    load_target: Callable[[RunInfo], TuningTarget] | None = None,
     together: bool = True,
 ) -> list[TuneResult | AutoTurboError]:
     """Resume several runs on one pool of workers.
@@ -516,7 +516,7 @@ def _resumed_here(
 def _carried(
     info: RunInfo,
     graph: Graph,
-    target: AnyTarget,
+    target: TuningTarget,
     config: ResumeConfig,
     execution: ExecutionConfig,
     store: Database,
@@ -574,7 +574,7 @@ def _place(info: RunInfo) -> tuple[str, int]:
 
 def _start(
     graph: Graph,
-    target: AnyTarget,
+    target: TuningTarget,
     asked: TuneConfig,
     execution: ExecutionConfig,
     store: Database | None,
@@ -627,7 +627,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
         check_storage(execution.storage, execution.database or DATABASE)
 
 
-def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
+def _check(asked: TuneConfig, execution: ExecutionConfig, target: TuningTarget) -> None:
     """Refuse arguments that contradict each other."""
     from autoturbo.search.proposer import words_of
 

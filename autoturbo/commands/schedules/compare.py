@@ -68,15 +68,18 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
+    from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
 
     pair = load_any_pair(options)
-    notes = tell_notes(pair.model, console)
-    if isinstance(pair.target, Machine):
-        on_units = Pair(pair.model, pair.target, pair.dtype)
+    target, notes = pair.target, tell_notes(pair.model, console)
+    if isinstance(target, Machine):
+        on_units = Pair(pair.model, target, pair.dtype)
         return _compare_units(on_units, console, options.db, notes)
+    if not isinstance(target, Target):
+        raise TypeError(target)
     found = compare(
-        pair.model, pair.target, dtype=pair.dtype, database=options.db, measurer=pair.measurer
+        pair.model, target, dtype=pair.dtype, database=options.db, measurer=pair.measurer
     )
     console.emit({**found.as_json(), **notes})
     if not console.json:
