@@ -30,7 +30,7 @@ from autoturbo.hardware.target import ENGINES, PARTS
 from tests.tiers import spread
 
 STCP920 = load_target("stcp920")
-EVERY = ("stcp920", "ascend-910", "goya", "ipu-mk2", "mlu100", "tpu-v3", "tpu-v4i")
+EVERY = ("stcp920", "ascend-910", "goya", "ipu-mk2", "mlu100", "tpu-v4i")
 
 
 def numeric_paths() -> list[tuple[str, Figure]]:
