@@ -274,7 +274,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", model_knobs())
 def test_a_knob_changes_nothing_before_its_stage(name: str) -> None:
     spec = model_knobs()[name]
-    values: tuple[Any, ...] = spec.choices or OF_MODEL[name]
+    values: tuple[Any, ...] = spec.choices or getattr(spec, "untried", ()) or OF_MODEL[name]
     changed = [Knobs(**{name: value}) for value in values]
     check_stage(spec.stage, Knobs(), changed)
 
