@@ -394,7 +394,7 @@ def _order(
     for index, override in overrides.items():
         if override.priority != AUTO:
             priority[index] = int(override.priority)
-    return order_instances(instances, knobs.instance_order, priority, knobs.order_ties)
+    return order_instances(instances, knobs.instance_order, priority)
 
 
 def _placement(

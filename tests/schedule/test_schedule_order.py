@@ -167,10 +167,3 @@ def test_output_sizes_are_bytes_of_the_parts() -> None:
     by_stage = {instance_of(graph, i).subgraph: s for i, s in enumerate(output_sizes(graph))}
     shapes = (2 * 28 * 28 * 512, 4 * 14 * 14 * 1024, 8 * 7 * 7 * 2048, 16 * 1000)
     assert by_stage == {stage: 2 * elements for stage, elements in enumerate(shapes)}
-
-
-def test_depth_first_begins_with_the_first_where_it_is_asked_to() -> None:
-    """As printed it begins with the last of the instances that wait for nothing."""
-    producers, consumers = [(), (), (0, 1)], [(2,), (2,), ()]
-    assert depth_first(producers, consumers, [0, 1, 2]) == [1, 0, 2]
-    assert depth_first(producers, consumers, [2, 1, 0]) == [0, 1, 2]

@@ -210,15 +210,6 @@ class Knobs:
             published="breadth- or depth-first, whichever needs less memory",
         )
     )
-    order_ties: str = knob(
-        Words(
-            stage=Stage.ORDER,
-            help="where depth first begins of instances that wait for nothing",
-            untried=("first",),
-            published="with the last, as Algorithm 3 is printed",
-            word="last",
-        )
-    )
     binding: str = knob(
         Words(
             stage=Stage.BIND,

@@ -94,7 +94,7 @@ def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> i
 
 
 def order_instances(
-    graph: InstanceGraph, rule: str, priority: Ints | None = None, ties: str = "last"
+    graph: InstanceGraph, rule: str, priority: Ints | None = None
 ) -> tuple[int, ...]:
     """Return the order of execution.
 
@@ -102,8 +102,6 @@ def order_instances(
         graph: Instances and their edges.
         rule: ``"bfs"``, ``"dfs"``, ``"footprint"``, ``"priority"``, or ``"auto"`` for the better of
             the first two with regard to memory.
-        ties: Where depth first begins of instances that wait for nothing, ``"last"`` or
-            ``"first"``.
         priority: Per sub-graph, for ``"priority"``: the highest first; all alike if None.
     """
     edges = graph.producers, graph.consumers
@@ -115,8 +113,7 @@ def order_instances(
     elif rule == "bfs":
         order = breadth_first(*edges)
     else:
-        visit = range(graph.count)
-        order = depth_first(*edges, visit[::-1] if ties == "first" else visit)
+        order = depth_first(*edges)
         if rule == "auto":
             broad, sizes = breadth_first(*edges), output_sizes(graph)
             # Of equal peaks depth first, as Algorithm 3 is printed.
