@@ -296,25 +296,10 @@ def _letter_extents(node: NodeView, terms: list[str]) -> dict[str, int]:
     return extents
 
 
-def _determinant(node: NodeView) -> OperatorSpec:
-    """Eliminate each matrix of a stack with pivots; every element is needed in full.
-
-    With m rows below a pivot: m comparisons and divisions, m^2 multiplications and subtractions.
-    """
-    shape, domain = node.shape_in(0), Domain()
-    agree(len(shape) > 1 and shape[-1] == shape[-2], f"no square matrices: {shape}")
-    below = shape[-1] - 1
-    quotients, updates = below * (below + 1) / 2, below * (below + 1) * (2 * below + 1) / 6
-    work = Work(vector=quotients + 2 * updates + below, special=quotients)
-    dims = domain.dims(shape[:-2])
-    return domain.answer(node, [AccessMap((*dims, WHOLE_DIM, WHOLE_DIM))], [AccessMap(dims)], work)
-
-
 ROWS: Rows = {
     (ONNX, "MatMul"): _matmul,
     (ONNX, "Gemm"): _gemm,
     (ONNX, "Einsum"): _einsum,
-    (ONNX, "Det"): _determinant,
     (ONNX, "MatMulInteger"): _matmul_integer,
     (ONNX, "QLinearMatMul"): _qlinear_matmul,
     (MICROSOFT, "FusedGemm"): _gemm,

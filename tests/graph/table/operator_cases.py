@@ -148,8 +148,6 @@ MATRIX = [
         ),
         runtime=True,
     ),
-    _one("Det", real(2, 3, 4, 4)),
-    _one("Det", real(3, 3)),
     _microsoft("FusedGemm", real(3, 4), real(4, 5), real(5), activation="Relu"),
     _microsoft("FusedMatMul", real(2, 4, 3), real(2, 5, 4), transA=1, transB=1, alpha=0.5),
     _microsoft(

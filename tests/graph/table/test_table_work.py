@@ -161,7 +161,6 @@ VECTOR: list[tuple[NodeView, float, float]] = [
     (node("STFT", [(1, 20), np.array(4), (8,)], [(1, 4, 5, 2)]), 4 * (60 + 8), 0),
     (node("Col2Im", [(2, 8, 6), np.array([3, 4]), np.array([2, 2])], [(2, 2, 3, 4)]), 96, 0),
     (node("NonZero", [(4, 3)], [(2, 12)]), 24 + 24, 0),
-    (node("Det", [(2, 3, 3)], [(2,)]), 2 * (3 + 2 * 5 + 2), 2 * 3),
     # Eight boxes of each of three classes sorted, two kept of each: 16 overlaps.
     (
         node("NonMaxSuppression", [(1, 8, 4), (1, 3, 8), np.array([2])], [(6, 3)]),
