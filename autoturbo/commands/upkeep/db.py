@@ -19,7 +19,7 @@ from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
-from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
+from autoturbo.schema import Described, JsonSchema, Natural, TypedDict
 from autoturbo.signals import telling
 from autoturbo.simulator.measurement import MeasurementJson
 
@@ -69,7 +69,7 @@ class StatsLine(TypedDict):
 
     counts: CountsJson
     bytes: Natural
-    bytes_per_record: Real | None
+    bytes_per_record: float | None
     states: dict[str, Natural]
     pairs: list[PairJson]
 
@@ -101,7 +101,7 @@ class MergeLine(ImportLine):
 class CheckLine(TypedDict):
     """Whether a database is sound, and what was saved of it."""
 
-    sound: Bool
+    sound: bool
     records: Natural
     findings: list[str]
     more: Natural
@@ -109,7 +109,7 @@ class CheckLine(TypedDict):
     saved: str | None
 
 
-SchemaLine = Annotated[dict[str, Any], JsonSchema(about="A JSON schema.")]
+SchemaLine = Annotated[JsonSchema, Described(about="A JSON schema.")]
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run

@@ -8,7 +8,7 @@ from typing import Any, Final, Union, get_args, get_origin
 
 from autoturbo.commands.console import ErrorLine
 from autoturbo.errors import UsageError, did_you_mean
-from autoturbo.schema import DeferredType, json_schema
+from autoturbo.schema import DeferredType, Described, json_schema
 
 ERROR: Final = "error"
 """Name of the schema of errors, which every command may print."""
@@ -70,6 +70,8 @@ def _about(record: Any) -> str:
     """Return what a record's docstring says; of several, one after the other."""
     if get_origin(record) in (Union, UnionType):
         return " ".join(filter(None, map(_about, get_args(record))))
-    for rule in getattr(record, "__metadata__", ()):
-        return rule.about or (_about(rule.type()) if isinstance(rule, DeferredType) else "")
+    if notes := getattr(record, "__metadata__", ()):
+        said = [note.about for note in notes if isinstance(note, Described)]
+        said += [_about(note.type()) for note in notes if isinstance(note, DeferredType)]
+        return next(filter(None, said), "")
     return " ".join(record.__doc__.split())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Annotated, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser
@@ -24,7 +23,7 @@ class NamesLine(TypedDict):
     schemas: list[str]
 
 
-SchemaLine = NamesLine | Annotated[dict[str, Any], JsonSchema()]
+SchemaLine = NamesLine | JsonSchema
 
 
 def add_arguments(parser: Parser) -> None:

@@ -17,7 +17,7 @@ from autoturbo.errors import TargetError
 from autoturbo.files import Kind
 from autoturbo.registry import HOST
 from autoturbo.report.units import capacity, macs, size
-from autoturbo.schema import DeferredType, JsonSchema, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, Described, JsonSchema, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -30,8 +30,8 @@ EXAMPLE = "autoturbo targets show stcp920"
 
 UnitJson = TypedDict("UnitJson", {
     "name": str, "description": str, "clusters": Natural, "cores": Natural, "dtypes": list[Dtype],
-    "default_dtype": Dtype, "macs_per_s": Real, "lb_bytes": Natural, "gb_bytes": Natural,
-    "ddr_bytes_per_s": Real, "hash": Digest,
+    "default_dtype": Dtype, "macs_per_s": float, "lb_bytes": Natural, "gb_bytes": Natural,
+    "ddr_bytes_per_s": float, "hash": Digest,
 })  # fmt: skip
 """An accelerator by its name, and what it reaches."""
 
@@ -44,7 +44,7 @@ class KindOfUnit(UnitJson):
 
 MachineJson = TypedDict("MachineJson", {
     "name": str, "description": str, "units": list[KindOfUnit], "dtypes": list[Dtype],
-    "ddr_bytes_per_s": Real, "hash": Digest,
+    "ddr_bytes_per_s": float, "hash": Digest,
 })  # fmt: skip
 """A machine of several processing units."""
 
@@ -94,10 +94,10 @@ class FittedJson(TypedDict):
 
     field: str
     unit: str
-    before: Real
-    after: Real
-    low: Real
-    high: Real
+    before: float
+    after: float
+    low: float
+    high: float
     at_bound: bool
 
 
@@ -122,12 +122,12 @@ class CalibrateLine(TypedDict):
     table_sha256: Digest
     rows: Natural
     shapes: Natural
-    error_before: Real
-    error_after: Real
-    regime_us: Real
+    error_before: float
+    error_after: float
+    regime_us: float
     rows_below: Natural
-    error_below: Real | None
-    error_above: Real | None
+    error_below: float | None
+    error_above: float | None
     fitted: list[FittedJson]
     untouched: list[UntouchedJson]
 
@@ -141,8 +141,10 @@ def described() -> Any:
 
 
 _ABOUT = "The description itself, as a file of it would be."
-ShowLine = Annotated[dict[str, Any], DeferredType(of=f"{__name__}:described", about=_ABOUT)]
-SchemaLine = Annotated[dict[str, Any], JsonSchema(about="The JSON schema of target files.")]
+ShowLine = Annotated[
+    dict[str, Any], DeferredType(of=f"{__name__}:described"), Described(about=_ABOUT)
+]
+SchemaLine = Annotated[JsonSchema, Described(about="The JSON schema of target files.")]
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
