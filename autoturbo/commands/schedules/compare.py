@@ -111,6 +111,9 @@ class CompareLine(ModelNotes):
     latency_range: dict[str, RangeJson]
 
 
+LINES = {"": CompareLine}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Viewed):
     """What schedulers get out of a model on a target.

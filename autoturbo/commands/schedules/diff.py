@@ -86,6 +86,9 @@ class DiffLine(TypedDict):
     html: NotRequired[DiffPage]
 
 
+LINES = {"": DiffLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the two schedules, and by how much B may be slower."""
     for name in ("a", "b"):

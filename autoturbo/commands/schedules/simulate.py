@@ -59,6 +59,9 @@ class SimulateLine(MeasurementJson, ModelNotes):
     latency_range: RangeJson | None
 
 
+LINES = {"": SimulateLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the model, the target, and what gives the schedule."""
     add_model_options(parser)

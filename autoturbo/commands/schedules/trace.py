@@ -50,6 +50,9 @@ class TraceLine(TypedDict):
     netron: NotRequired[NetronJson]
 
 
+LINES = {"": TraceLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the run, the file, and how much is shown."""
     add_run_argument(parser)

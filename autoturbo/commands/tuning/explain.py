@@ -77,6 +77,7 @@ class FileLine(ModelNotes):
 
 
 ExplainLine = FileLine | RunLine | ExplainedHost
+LINES = {"": ExplainLine}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

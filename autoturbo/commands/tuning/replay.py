@@ -42,6 +42,7 @@ class Failed(_Replayed, FailedJson):
 
 
 ReplayLine = Measured | Failed
+LINES = {"": ReplayLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -64,6 +64,8 @@ class IndexLine(TypedDict):
 ReportLine = RunReportLine | IndexLine
 """Where the report is, and whether its predictions can be trusted; with --all, the index."""
 
+LINES = {"": ReportLine}
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the run or all of them, and the file."""

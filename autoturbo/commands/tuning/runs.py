@@ -36,6 +36,9 @@ class RunsLine(TypedDict):
     runs: list[RunJson]
 
 
+LINES = {"": RunsLine}
+
+
 def add_arguments(_parser: Parser) -> None:
     """Add nothing."""
 

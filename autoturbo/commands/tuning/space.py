@@ -75,6 +75,9 @@ class SpaceLine(ModelNotes):
     expected_s: dict[str, Duration]
 
 
+LINES = {"": SpaceLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the model and the target."""
     add_model_options(parser)

@@ -25,6 +25,9 @@ class CompletionLine(TypedDict):
     script: str
 
 
+LINES = {"": CompletionLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the shell."""
     shell = OneOf("SHELL", SHELLS)

@@ -57,6 +57,9 @@ class DoctorLine(TypedDict):
     database: DatabaseFinding
 
 
+LINES = {"": DoctorLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add whether to compile ahead, and whether to connect to a cluster."""
     text = "compile ahead all that 'tune', 'verify' and 'explain' would compile first"

@@ -10,7 +10,6 @@ import json
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.upkeep.output_schemas import output_schema, schema_names
 from autoturbo.schema import JsonSchema, TypedDict
 
 USAGE = "[COMMAND [ACTION]]"
@@ -24,6 +23,7 @@ class NamesLine(TypedDict):
 
 
 SchemaLine = NamesLine | JsonSchema
+LINES = {"": SchemaLine}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,6 +34,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print one, or their names."""
+    # it reads the list of commands, which this one is part of
+    from autoturbo.commands.upkeep.output_schemas import output_schema, schema_names
+
     if not options.names:
         console.emit(NamesLine(schemas=list(schema_names())))
         for name in schema_names():

@@ -147,10 +147,10 @@ ShowLine = Annotated[
 SchemaLine = Annotated[JsonSchema, Described(about="The JSON schema of target files.")]
 
 _ACTION = Actions()
-add_arguments, run = _ACTION.add_arguments, _ACTION.run
+add_arguments, run, LINES = _ACTION.add_arguments, _ACTION.run, _ACTION.lines
 
 
-@_ACTION("autoturbo targets list")
+@_ACTION("autoturbo targets list", ListLine)
 def _list(_options: argparse.Namespace, console: Console) -> int:
     """List the presets."""
     from autoturbo.commands.loading import load_presets
@@ -224,6 +224,7 @@ def _row(target: Target) -> tuple[str, str, str]:
 
 @_ACTION(
     "autoturbo targets show stcp920",
+    ShowLine,
     takes("target", metavar="TARGET", help="preset or target file"),
     usage="TARGET",
 )
@@ -248,6 +249,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo targets validate examples/targets/edge.yaml",
+    ValidateLine,
     takes("files", metavar="FILE", nargs="+", help="target file (YAML)"),
     usage="FILE...",
 )
@@ -284,6 +286,7 @@ def _wrong_with(name: str) -> list[TargetError]:
 
 @_ACTION(
     "autoturbo targets schema",
+    SchemaLine,
     takes(
         "--machine",
         action="store_true",
@@ -302,7 +305,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-@_ACTION("autoturbo targets scaffold > my.yaml")
+@_ACTION("autoturbo targets scaffold > my.yaml", ScaffoldLine)
 def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     """Print a commented template of a target file."""
     from autoturbo.hardware import scaffold
@@ -314,6 +317,7 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo targets calibrate my.yaml --measurements board.csv -o fitted.yaml",
+    CalibrateLine,
     takes("target", metavar="TARGET", help="preset or target file to begin with"),
     takes(
         "--measurements", metavar="FILE", type=Path, required=True,
