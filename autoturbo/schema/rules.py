@@ -158,12 +158,11 @@ class WithoutFraction(GroupedMetadata):
 
 
 Natural = Annotated[int, Ge(0), WithoutFraction()]
-Count = Annotated[int, Ge(0), Le(MOST), WithoutFraction()]
-Index = Count
-"""A place in a list, from 0."""
+Index = Annotated[int, Ge(0), Le(MOST), WithoutFraction()]
+"""A place in a list, from 0, or a count."""
 
 Positive = Annotated[int, Ge(1), Le(MOST), WithoutFraction()]
-Bytes = Annotated[Count, Described(unit="bytes")]
+Bytes = Annotated[Index, Described(unit="bytes")]
 Seconds = Annotated[float, Described(unit="s")]
 Duration = Annotated[Seconds, Ge(0.0)]
 Name = Annotated[str, _AnyCharacters()]
