@@ -14,7 +14,7 @@ from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.live_lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
-from autoturbo.schema import Choice, DeferredType, Text, TypedDict, Whole
+from autoturbo.schema import Choice, DeferredType, Described, Positive, TypedDict
 from autoturbo.signals import check
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _FILE_WIDTH = 160
 """Columns of a table that does not go to a terminal: enough that nothing has to be folded."""
 
 
-Moment = Annotated[str, Text(form="date-time")]
-Digest = Annotated[str, Text(pattern="[0-9a-f]{64}")]
+Moment = Annotated[str, Described(extra={"format": "date-time"})]
+Digest = Annotated[str, Described(pattern="[0-9a-f]{64}")]
 Dtype = Annotated[str, DeferredType(of="autoturbo.hardware.fields:Dtype")]
 """Values that lines of several commands tell."""
 
@@ -47,8 +47,8 @@ _KINDS = (
 
 
 FaultJson = TypedDict("FaultJson", {
-    "kind": Annotated[str, Choice(of=_KINDS)], "message": str, "file": str | None,
-    "line": Annotated[int, Whole(least=1)] | None, "field": str | None, "hint": str | None,
+    "kind": Annotated[str, Choice(_KINDS)], "message": str, "file": str | None,
+    "line": Positive | None, "field": str | None, "hint": str | None,
 })  # fmt: skip
 """What is wrong, where, and how to mend it."""
 

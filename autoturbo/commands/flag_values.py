@@ -9,10 +9,9 @@ from pkgutil import resolve_name
 from typing import TypeVar
 
 from autoturbo.errors import Location, UsageError, did_you_mean
+from autoturbo.schema import MOST
 
 _LARGEST = 2**31 - 1
-
-_LARGEST_EXTENT = 2**63 - 1
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
@@ -139,8 +138,8 @@ def _extents(text: str) -> tuple[int, ...]:
     values = tuple(int(extent) for extent in text.split(",")) if text else ()
     if min(values, default=1) < 0:
         raise ValueError
-    if max(values, default=1) > _LARGEST_EXTENT:
-        raise OverflowError(f"extents go from 0 to {_LARGEST_EXTENT}")
+    if max(values, default=1) > MOST:
+        raise OverflowError(f"extents go from 0 to {MOST}")
     return values
 
 

@@ -178,24 +178,30 @@ class Actions:
     """The actions of a command that has several; functions that are decorated with it.
 
     The first line of a function's docstring is its help, the third word of its example its name.
+
+    Attributes:
+        lines: Types of what they print under ``--json``, by name.
     """
 
     def __init__(self) -> None:
+        self.lines: dict[str, Any] = {}
         self._known: dict[str, tuple[Run, str, str, tuple[Callable[[Parser], object], ...]]] = {}
 
     def __call__(
-        self, example: str, *arguments: Callable[[Parser], object], usage: str = ""
+        self, example: str, line: Any, *arguments: Callable[[Parser], object], usage: str = ""
     ) -> Callable[[Run], Run]:
         """Return a decorator that makes a function an action of the command.
 
         Args:
             example: One command line.
+            line: Type of what it prints under ``--json``.
             arguments: Add its own arguments to its parser.
             usage: Text that follows its name.
         """
 
         def add(run: Run) -> Run:
-            self._known[example.split()[2]] = run, example, usage, arguments
+            name = example.split()[2]
+            self._known[name], self.lines[name] = (run, example, usage, arguments), line
             return run
 
         return add

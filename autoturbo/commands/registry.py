@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from typing import Protocol
+from typing import Any, Protocol
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser, add_command, add_global_options
@@ -26,11 +26,19 @@ from autoturbo.commands.upkeep import completion, cost_model, dataset, db, docto
 
 
 class Command(Protocol):
-    """What a command's module offers: its docstring's first line is its help."""
+    """What a command's module offers: its docstring's first line is its help.
+
+    Attributes:
+        USAGE: Text that follows its name.
+        EXAMPLE: One command line.
+        LINES: A mapping of actions to the types of what they print under ``--json``; of ``""``
+            where it has none.
+    """
 
     __name__: str
     USAGE: str
     EXAMPLE: str
+    LINES: Any
 
     def add_arguments(self, parser: Parser, /) -> None:
         """Add the command's own arguments."""

@@ -33,7 +33,7 @@ from autoturbo.errors import (
 from autoturbo.extras import how_to_install
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs, knobs_of_file, load_knobs
-from autoturbo.schema import DeferredType, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, Natural, TypedDict
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome, seconds_of
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class AdaptedJson(TypedDict):
     """A schedule made from the settings of another batch, beside the heuristic, simulated."""
 
     batch: Natural
-    latency_s: Real
-    heuristic_s: Real | None
+    latency_s: float
+    heuristic_s: float | None
 
 
 class ChosenSchedule(NamedTuple):

@@ -18,7 +18,7 @@ from autoturbo.cost_models.training import GROWN, TREES
 from autoturbo.errors import UsageError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.work import Flags, Floats
-from autoturbo.schema import Choice, Natural, Real, TypedDict
+from autoturbo.schema import Choice, Natural, TypedDict
 from autoturbo.simulator.plan import COLUMNS
 
 if TYPE_CHECKING:
@@ -45,29 +45,30 @@ _LEVELS: Final = 31
 
 
 ScoresJson = TypedDict("ScoresJson", {
-    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
-    "bias": Real | None,
+    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float,
+    "error": float | None, "bias": float | None,
 })  # fmt: skip
 """How good a ranking is, in six digits."""
 
 NearJson = TypedDict("NearJson", {
-    "rank": Real, "recall": Real, "regret": Real,
+    "rank": float, "recall": float, "regret": float,
 })  # fmt: skip
 """How good a ranking near the best is, in six digits."""
 
 GuessesJson = TypedDict("GuessesJson", {
-    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
+    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": float,
 })  # fmt: skip
 """How the best predicted candidates did, in six digits."""
 
 Judged = TypedDict("Judged", {
-    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
-    "bias": Real | None, "near": NotRequired[NearJson], "first_guess": GuessesJson,
+    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float,
+    "error": float | None, "bias": float | None, "near": NotRequired[NearJson],
+    "first_guess": GuessesJson,
 })  # fmt: skip
 """How good a model is on what was held out."""
 
 ResultJson = TypedDict("ResultJson", {
-    "method": str, "held_out": Annotated[str, Choice(of=KINDS)], "mean": ScoresJson,
+    "method": str, "held_out": Annotated[str, Choice(KINDS)], "mean": ScoresJson,
     "near": NearJson, "first_guess": GuessesJson,
     "groups": dict[str, ScoresJson], "near_groups": dict[str, NearJson],
 })  # fmt: skip

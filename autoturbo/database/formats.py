@@ -30,7 +30,6 @@ from autoturbo.schema import (
     Choice,
     ExactlyOne,
     InvalidError,
-    Json,
     checked,
     document_type,
     dotted,
@@ -188,14 +187,12 @@ def record_type(kind: str) -> Any:
 
 def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
     """Give the types of records' JSON forms, with ``kind`` and ``schema`` if they are asked for."""
-    knobs = map_type(Annotated[Any, Json()])
+    knobs = map_type(Any)
     outcome = {
         "measurement": NotRequired[form_of(Measurement)],
         "failure": NotRequired[form_of(Failure)],
     }
-    checks = list_type(
-        Annotated[str, Choice(of=tuple(check.value for check in Check), kind="check")]
-    )
+    checks = list_type(Annotated[str, Choice(tuple(check.value for check in Check))])
     more = {
         "run": {"without": DERIVED, "required": ("state",)},
         "trial": {"without": ("outcome",), "knobs": knobs, **outcome},

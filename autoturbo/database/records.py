@@ -16,7 +16,7 @@ from autoturbo.errors import RunError
 from autoturbo.passwords import masked
 from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schema import Bool, Choice, Text, Whole
+from autoturbo.schema import Choice, Described, Positive
 from autoturbo.simulator.measurement import ROUNDING, Failure, Measurement, Outcome
 from autoturbo.verifier.findings import Check
 
@@ -36,17 +36,17 @@ RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 
 # Identifiers and hashes are printable ASCII: they are compared, sorted and typed in. Names for
 # people may be anything, half a surrogate pair from a strange file name included.
-Token = Annotated[str, Text(pattern="[!-~]([ -~]*[!-~])?", hint="for example 3f2a90c1d4")]
+Token = Annotated[str, Described(pattern="[!-~]([ -~]*[!-~])?", example="3f2a90c1d4")]
 Time = Annotated[
     str,
-    Text(
+    Described(
         pattern="[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
         r"(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})",
-        hint="for example 2026-01-31T12:00:00Z",
+        example="2026-01-31T12:00:00Z",
     ),
 ]
-Verifier = Annotated[str, Text(pattern="[0-9]{1,9}", hint="for example 1")]
-Batch = Annotated[int, Whole(least=1)]
+Verifier = Annotated[str, Described(pattern="[0-9]{1,9}", example="1")]
+Batch = Positive
 
 DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
 """Fields of a run that follow from its trials."""
@@ -227,7 +227,7 @@ class HandedOut(Document):
     baselines: Mapping[str, Measurement] = field(default_factory=dict)
     race: Race | None = None
     doubt: str = ""
-    varies: Bool = False
+    varies: bool = False
     entrants: Mapping[str, int] = field(default_factory=dict)
     schedules: int | None = None
 
@@ -305,7 +305,7 @@ class RunInfo(Document):
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
     created: Time
-    state: Annotated[RunState, Choice(of=RUN_STATES, kind="state")] = "running"
+    state: Annotated[RunState, Choice(RUN_STATES)] = "running"
     refused: tuple[RefusedTrial, ...] = ()
     lacking: Mapping[str, str] = field(default_factory=dict)
     handed_out: HandedOut | None = None

@@ -26,7 +26,7 @@ from autoturbo.graph.domain import (
     interval_of,
     volume,
 )
-from autoturbo.schema import Natural, Real, TypedDict
+from autoturbo.schema import Natural, TypedDict
 
 MAX_RANK = 16
 """Most dimensions of a tensor: compiled code has so much room for each."""
@@ -50,7 +50,7 @@ class Stored:
 
     Attributes:
         bits: Bits of an element.
-        scales: Real numbers beside them.
+        scales: float numbers beside them.
         points: Zero points beside them, of as many bits.
         integer: The elements are 8-bit integers, which a target may compute with.
     """
@@ -291,7 +291,7 @@ class Operator:
         )
 
 
-UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "tensor_share": Real})
+UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "tensor_share": float})
 """Work of a model that is in no figure, by kind of operator."""
 
 

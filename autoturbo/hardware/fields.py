@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from types import GenericAlias
+from typing import Annotated, Any, Final, get_args
 
-from autoturbo.schema import Choice, Number, Rule, Whole, fault, fields_of, shown
+from annotated_types import Ge, Le, Len, MinLen
 
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
+from autoturbo.schema import Choice, Described, WithoutFraction, fields_of
 
 DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
 """Data types that an engine may compute in; the last two share an exponent among 16 elements."""
 
-Dtype = Annotated[str, Choice(of=DTYPES)]
+Dtype = Annotated[str, Choice(DTYPES)]
 
 _BLOCKS: Final = {"kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _EXPONENTS: Final = {"gb_s": 9, "mhz": 6, "us": -6, "ns": -9, "percent": -2}
@@ -38,53 +37,34 @@ _DIGITS: Final = Context(prec=12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileValue(Rule):
-    """A value that a file spells as it is held.
+class FileValue(Described):
+    """A value that a file spells as it is held, but for lists.
 
     Attributes:
         suffix: End of the name in the file, its unit.
         name: Name in the file, where it is not the attribute's with the suffix.
         default: The value of a file that leaves the field out; None if it may not.
         timed: Whether only times depend on it: a schedule made for one value runs with any other.
+        in_file: Type of the value in the file; None where it is the attribute's.
     """
 
     suffix: str = ""
     name: str = ""
     default: Any = None
     timed: bool = False
+    in_file: Any = None
+
+    def type_in_file(self, held: Any) -> Any:
+        """Return the type of the value in the file for the type of the attribute."""
+        return held if self.in_file is None else self.in_file
 
     def to_si(self, value: Any) -> Any:
-        """Return the attribute's value for a value of the file."""
-        return value
-
-    def from_si(self, value: Any) -> Any:
-        """Return the file's value for an attribute's value."""
-        return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedValue(FileValue):
-    """A text, a truth value or a list of names, checked by a rule."""
-
-    rule: Rule
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the rule's check."""
-        return self.rule.__get_pydantic_core_schema__(source, handler)
-
-    def published(self) -> dict[str, Any]:
-        """Return the rule's part of the JSON schema."""
-        return self.rule.published()
-
-    def to_si(self, value: Any) -> Any:
-        """Return the attribute's value, a tuple for a list."""
+        """Return the attribute's value for a value of the file, a tuple for a list."""
         # targets and machines are hashed, so nothing in them may be a list
         return tuple(value) if isinstance(value, list) else value
 
     def from_si(self, value: Any) -> Any:
-        """Return the file's value, a list for a tuple."""
+        """Return the file's value for an attribute's value, a list for a tuple."""
         return list(value) if isinstance(value, tuple) else value
 
 
@@ -102,15 +82,12 @@ class Figure(FileValue):
     high: float = 1e9
     whole: bool = False
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the check of a number within its bounds, in the file's unit."""
+    def type_in_file(self, held: Any) -> Any:
+        """Return the type of a number within its bounds, in the file's unit."""
+        del held
         if self.whole:
-            rule: Rule = Whole(least=int(self.low), most=int(self.high))
-        else:
-            rule = Number(least=self.low, most=self.high)
-        return rule.__get_pydantic_core_schema__(source, handler)
+            return Annotated[int, Ge(int(self.low)), Le(int(self.high)), WithoutFraction()]
+        return Annotated[float, Ge(self.low), Le(self.high)]
 
     def to_si(self, value: Any) -> Any:
         """Return the attribute's value for a value of the file."""
@@ -148,21 +125,10 @@ class Product(Figure):
 class Rates(Figure):
     """A number for each data type, in the order of :data:`DTYPES`."""
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the check of a mapping of data types to numbers within bounds."""
-        from pydantic_core import core_schema as cs
-
-        dtypes = Choice(of=DTYPES, kind="data type").__get_pydantic_core_schema__(source, handler)
-        figure = Number(least=self.low, most=self.high)
-        figures = figure.__get_pydantic_core_schema__(source, handler)
-        inner = cs.dict_schema(dtypes, figures)
-        return cs.no_info_before_validator_function(_not_empty, inner)
-
-    def published(self) -> dict[str, Any]:
-        """Return the data types."""
-        return {"propertyNames": {"enum": list(DTYPES)}, "minProperties": 1}
+    def type_in_file(self, held: Any) -> Any:
+        """Return the type of a mapping of data types to numbers within bounds."""
+        figure = Figure.type_in_file(self, held)
+        return Annotated[GenericAlias(dict, (Dtype, figure)), MinLen(1)]
 
     def to_si(self, value: Any) -> Any:
         """Return pairs of data type and figure."""
@@ -178,19 +144,10 @@ class Rates(Figure):
 class Ranges(FileValue):
     """Two values for each of some fields, by the path of the field: what is not published."""
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the check of a mapping to lists of two values; the fields are checked later."""
-        from pydantic_core import core_schema as cs
-
-        value = cs.union_schema([cs.bool_schema(strict=True), cs.float_schema(), cs.str_schema()])
-        ends = cs.no_info_before_validator_function(_two_values, cs.list_schema(value))
-        return cs.dict_schema(cs.str_schema(), ends)
-
-    def published(self) -> dict[str, Any]:
-        """Return that there are two values."""
-        return {"additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2}}
+    def type_in_file(self, held: Any) -> Any:
+        """Return the type of a mapping to lists of two values; the fields are checked later."""
+        del held
+        return dict[str, Annotated[list[Any], Len(2, 2)]]
 
     def to_si(self, value: Any) -> Any:
         """Return pairs of path and values, each in the unit of its field."""
@@ -202,7 +159,7 @@ class Ranges(FileValue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section(Rule):
+class Section(Described):
     """A mapping of a target file.
 
     Attributes:
@@ -221,7 +178,7 @@ class Field:
     Attributes:
         name: Name in the file, with its unit.
         attribute: Name of the attribute that holds it, in SI units.
-        type: Type of the attribute.
+        type: Type of the value in the file.
         rule: Annotation of the attribute.
     """
 
@@ -229,20 +186,6 @@ class Field:
     attribute: str
     type: Any
     rule: FileValue
-
-
-def _not_empty(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise fault(f"must be a mapping of data types to numbers, not {shown(value)}")
-    if not value:
-        raise fault("names no data type", "add at least one, such as 'float16: 1.0'")
-    return value
-
-
-def _two_values(value: Any) -> Any:
-    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004  both ends
-        raise fault(f"must be a list of two values, not {shown(value)}", "write [LOW, HIGH]")
-    return value
 
 
 def _scaled(value: float, exponent: int) -> float:
@@ -254,7 +197,7 @@ def _scaled(value: float, exponent: int) -> float:
 def file_fields(kind: type) -> tuple[Field, ...]:
     """Return the fields of a section's class, or those at the top of a target's file."""
     return tuple(
-        Field(rule.name or f"{name}_{rule.suffix}".rstrip("_"), name, hint, rule)
+        Field(rule.name or f"{name}_{rule.suffix}".rstrip("_"), name, rule.type_in_file(hint), rule)
         for name, hint, rule in fields_of(kind)
         if isinstance(rule, FileValue)
     )

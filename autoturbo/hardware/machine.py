@@ -15,11 +15,12 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
+from annotated_types import Len
+
 from autoturbo.errors import TargetError
-from autoturbo.hardware.fields import CheckedValue, Product, whole, written
+from autoturbo.hardware.fields import FileValue, Product, whole, written
 from autoturbo.hardware.parts import OffChip
 from autoturbo.hardware.target import SCHEMA_VERSION, Target
-from autoturbo.schema import Flag, Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class OperatorRule:
 
     kinds: Annotated[
         tuple[str, ...],
-        CheckedValue(
-            about="operators that a layer may be built around", example=["Conv"], rule=Names()
+        FileValue(
+            about="operators that a layer may be built around", example=["Conv"], in_file=list[str]
         ),
     ]
     channels_multiple: Annotated[
@@ -44,15 +45,15 @@ class OperatorRule:
     ] = 1
     grouped: Annotated[
         bool,
-        CheckedValue(about="convolutions in groups too", example=True, default=True, rule=Flag()),
+        FileValue(about="convolutions in groups too", example=True, default=True),
     ] = True
     fused: Annotated[
         tuple[str, ...],
-        CheckedValue(
+        FileValue(
             about="operators that may stand in the same layer",
             example=["Relu"],
             default=(),
-            rule=Names(),
+            in_file=list[str],
         ),
     ] = ()
 
@@ -90,11 +91,11 @@ class Link:
 
     units: Annotated[
         tuple[str, str],
-        CheckedValue(
+        FileValue(
             about="two units or kinds of units",
             example=["cpu", "npu"],
             name="between",
-            rule=Names(least=2, most=2),
+            in_file=Annotated[list[str], Len(2, 2)],
         ),
     ]
     bandwidth: Annotated[
@@ -107,11 +108,10 @@ class Link:
     ]
     through_ddr: Annotated[
         bool,
-        CheckedValue(
+        FileValue(
             about="copies read and write the shared memory",
             example=True,
             default=True,
-            rule=Flag(),
         ),
     ] = True
 

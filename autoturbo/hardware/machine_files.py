@@ -32,6 +32,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from annotated_types import Len
+
 from autoturbo.errors import TargetError, did_you_mean
 from autoturbo.hardware.document import Document, parse_document, read_document
 from autoturbo.hardware.fields import Section, built, file_fields, number, whole
@@ -53,7 +55,7 @@ from autoturbo.hardware.target_checks import (
     target_of,
 )
 from autoturbo.hardware.tuning_target import TuningTarget
-from autoturbo.schema import Entries, ValidationIssue, json_schema, list_type, mapping_type
+from autoturbo.schema import Described, ValidationIssue, json_schema, list_type, mapping_type
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 
@@ -233,20 +235,18 @@ def machine_type() -> Any:
     takes = Section(about="layers that it can run; leave it out where it runs all")
     count = whole("how many there are, called npu0, npu1, ...", 4, high=MOST_UNITS)
     unit_fields = {
-        "count": Annotated[int, count],
-        "memory_mib": Annotated[float, memory],
+        "count": Annotated[count.type_in_file(int), count],
+        "memory_mib": Annotated[memory.type_in_file(float), memory],
         "takes": Annotated[rules, takes],
     }
     units = list_type(mapping_type("Unit", {**unit, **unit_fields}, {*OPTIONAL, *unit_fields}))
     links = list_type(fields_type("Link", file_fields(Link)))
-    of_units = Entries(
-        about="kinds of units; the first takes every layer", least=1, most=MOST_UNITS
-    )
+    of_units = Described(about="kinds of units; the first takes every layer")
     (switch,) = file_fields(Machine)
     top = {key: target[key] for key in ("schema_version", "name", "description")}
     fields = {
         **top,
-        "units": Annotated[units, of_units],
+        "units": Annotated[units, Len(1, MOST_UNITS), of_units],
         **{key: target[key] for key in SHARED},
         switch.name: Annotated[switch.type, switch.rule],
         "links": Annotated[links, Section(about="what joins units")],

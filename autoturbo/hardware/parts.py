@@ -11,9 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, overload
 
+from annotated_types import MaxLen
+
 from autoturbo.hardware.fields import (
-    CheckedValue,
     Figure,
+    FileValue,
     bandwidth,
     capacity,
     latency,
@@ -22,7 +24,7 @@ from autoturbo.hardware.fields import (
     size,
     whole,
 )
-from autoturbo.schema import Choice, Flag, Text
+from autoturbo.schema import Choice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,15 +67,19 @@ def _startup(about: str, example: int) -> Figure:
 
 def _flag(
     about: str, *, default: bool | None = None, example: bool | None = None, timed: bool = False
-) -> CheckedValue:
+) -> FileValue:
     shown = default if example is None else example
-    return CheckedValue(about=about, example=shown, default=default, rule=Flag(), timed=timed)
+    return FileValue(about=about, example=shown, default=default, timed=timed)
 
 
-def _text(about: str, longest: int, pattern: str | None = None, example: str = "") -> CheckedValue:
+def _text(about: str, longest: int, pattern: str | None = None, example: str = "") -> FileValue:
     default = None if example else ""
-    return CheckedValue(
-        about=about, example=example, default=default, rule=Text(longest=longest, pattern=pattern)
+    return FileValue(
+        about=about,
+        example=example,
+        default=default,
+        pattern=pattern,
+        in_file=Annotated[str, MaxLen(longest)],
     )
 
 
@@ -114,11 +120,11 @@ class MatrixEngine:
     columns: Annotated[int, whole("native tile along N", 32)]
     dataflow: Annotated[
         str,
-        CheckedValue(
+        FileValue(
             about=f"what stays in the array: one of {', '.join(DATAFLOWS)}",
             example="output_stationary",
             default="output_stationary",
-            rule=Choice(of=DATAFLOWS, kind="dataflow"),
+            in_file=Annotated[str, Choice(DATAFLOWS)],
         ),
     ]
     depth: Annotated[
@@ -267,12 +273,12 @@ class OffChip:
     ]
     share: Annotated[
         str,
-        CheckedValue(
+        FileValue(
             about="what a cluster has of the bandwidth: fixed, one part of it for each; "
             "free, also the parts of clusters that a schedule leaves idle",
             example=FIXED,
             default=FIXED,
-            rule=Choice(of=DDR_SHARES, kind="share"),
+            in_file=Annotated[str, Choice(DDR_SHARES)],
             timed=True,
         ),
     ] = FIXED

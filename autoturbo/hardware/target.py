@@ -22,11 +22,13 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, Final, Literal
 
+from annotated_types import MaxLen
+
 from autoturbo.errors import TargetError
 from autoturbo.hardware.fields import (
     DTYPES,
-    CheckedValue,
     Field,
+    FileValue,
     Ranges,
     Section,
     built,
@@ -53,20 +55,16 @@ from autoturbo.hardware.parts import (
     VectorEngine,
 )
 from autoturbo.registry import Shown
-from autoturbo.schema import Rule, Text, Version, json_schema, list_type, mapping_type
+from autoturbo.schema import Choice, Described, json_schema, list_type, mapping_type
 
 _PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
 
-NAME = CheckedValue(
+NAME = FileValue(
     about="short name: small letters, digits, '.', '_' and '-'",
     example="my-npu",
-    rule=Text(
-        pattern="[a-z0-9][a-z0-9._-]*",
-        longest=64,
-        wrong="not usable as a name",
-        hint="use small letters, digits, '.', '_' and '-', a letter or digit first",
-    ),
+    pattern="[a-z0-9][a-z0-9._-]*",
+    in_file=Annotated[str, MaxLen(64)],
 )
 """The annotation of a target's or a machine's name."""
 
@@ -99,7 +97,9 @@ class Target(Shown):
     name: Annotated[str, NAME]
     description: Annotated[
         str,
-        CheckedValue(about="one line for people", example="", default="", rule=Text(longest=200)),
+        FileValue(
+            about="one line for people", example="", default="", in_file=Annotated[str, MaxLen(200)]
+        ),
     ]
     clusters: Annotated[int, whole("clusters on the chip", 2, high=4096)]
     cores: Annotated[int, whole("cores per cluster", 4, suffix="per_cluster")]
@@ -288,7 +288,9 @@ def known_error(target: object, kernel_seconds: float | None = None) -> float | 
 SCHEMA_VERSION: Final = 1
 """Version of the file layout; a file of another version is refused."""
 
-VERSION: Final = Annotated[int, Version(is_=SCHEMA_VERSION, about="version of this layout: 1")]
+VERSION: Final = Annotated[
+    int, Choice((SCHEMA_VERSION,)), Described(about="version of this layout: 1")
+]
 
 ENGINES: Final = sections_of(Target, engines=True)
 """Engines: exactly one entry of each kind in the list ``engines``, in any order."""
@@ -297,27 +299,21 @@ PARTS: Final = sections_of(Target, engines=False)
 """Mappings at the top level."""
 
 
-class _EngineList(Rule):
-    """The list of engines."""
-
-    __slots__ = ()
-
-    def published(self) -> dict[str, Any]:
-        """Return the JSON schema of one engine of each kind."""
-        return {
-            "allOf": [
-                {
-                    "contains": {
-                        "type": "object",
-                        "properties": {"kind": {"const": kind}},
-                        "required": ["kind"],
-                    },
-                    "minContains": 1,
-                    "maxContains": 1,
-                }
-                for kind in ENGINES
-            ]
+_ONE_OF_EACH: Final = {
+    "allOf": [
+        {
+            "contains": {
+                "type": "object",
+                "properties": {"kind": {"const": kind}},
+                "required": ["kind"],
+            },
+            "minContains": 1,
+            "maxContains": 1,
         }
+        for kind in ENGINES
+    ]
+}
+"""The JSON schema of a list with one engine of each kind."""
 
 
 def fields_type(name: str, fields: Iterable[Field], **more: Any) -> Any:
@@ -342,7 +338,9 @@ def layout() -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         **top,
-        "engines": Annotated[list_type(engine), _EngineList(about="one engine of each kind")],
+        "engines": Annotated[
+            list_type(engine), Described(about="one engine of each kind", extra=_ONE_OF_EACH)
+        ],
         **{
             key: Annotated[fields_type(key, file_fields(section)), rule]
             for key, (section, rule) in PARTS.items()

@@ -22,7 +22,6 @@ from autoturbo.heterogeneous.parts import Assignment, Part, layer_producers, uni
 from autoturbo.schedule.files import (
     LayerEntry,
     MadeFor,
-    Size,
     located,
     read_document,
     require,
@@ -30,7 +29,7 @@ from autoturbo.schedule.files import (
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import MACHINE_FORMAT
 from autoturbo.schedule.unit_knobs import BRANCHES, IN_TURN
-from autoturbo.schema import Choice, Duration, Index, Version, json_schema
+from autoturbo.schema import Bytes, Choice, Duration, Index, json_schema
 
 
 class PartEntry(TypedDict):
@@ -47,14 +46,14 @@ class RunEntry(TypedDict):
     unit: str
     begin_s: Duration
     end_s: Duration
-    copied_bytes: NotRequired[Size]
+    copied_bytes: NotRequired[Bytes]
 
 
 class MachineScheduleDocument(TypedDict):
     """A schedule file of a machine of several processing units."""
 
-    format: Annotated[str, Version(is_=MACHINE_FORMAT)]
-    schema_version: Annotated[int, Version(is_=MACHINE_SCHEDULE_SCHEMA)]
+    format: Annotated[str, Choice((MACHINE_FORMAT,))]
+    schema_version: Annotated[int, Choice((MACHINE_SCHEDULE_SCHEMA,))]
     scheduler_version: str
     scheduler: str
     model: MadeFor
@@ -63,7 +62,7 @@ class MachineScheduleDocument(TypedDict):
     knobs: dict[str, Any]
     layers: list[LayerEntry]
     parts: list[PartEntry]
-    branches: NotRequired[Annotated[str, Choice(of=BRANCHES, kind="order of branches")]]
+    branches: NotRequired[Annotated[str, Choice(BRANCHES)]]
     runs: NotRequired[list[RunEntry]]
     expected: NotRequired[dict[str, Any] | None]
 

@@ -20,16 +20,7 @@ from autoturbo.host.cpu import Cpu
 from autoturbo.host.divided import DividedModel, with_weights_drawn
 from autoturbo.host.runner import Runner, SessionCache
 from autoturbo.schedule.host_plan import PLANS, WHOLE, HostPlan, distinct
-from autoturbo.schema import (
-    Bool,
-    Choice,
-    InvalidError,
-    Version,
-    checked,
-    document_type,
-    dotted,
-    json_schema,
-)
+from autoturbo.schema import Choice, InvalidError, checked, document_type, dotted, json_schema
 
 HOST_FORMAT: Final = "autoturbo-host-schedule"
 HOST_SCHEMA: Final = 1
@@ -59,7 +50,7 @@ class HostModel:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    agreed: Bool = True
+    agreed: bool = True
 
     def load(self, path: Path) -> Graph:
         """Return the graph of the model in a file."""
@@ -86,7 +77,7 @@ class HostSchedule:
     model: HostModel
     cpu: Cpu
     runtime: str
-    chosen: Annotated[str, Choice(of=PLANS, kind="plan")]
+    chosen: Annotated[str, Choice(PLANS)]
     plans: Mapping[str, HostPlan]
     seconds: Mapping[str, tuple[float, ...]]
 
@@ -149,8 +140,8 @@ def _document() -> Any:
     """Return the type of what stands in a file."""
     return document_type(
         HostSchedule,
-        format=Annotated[str, Version(is_=HOST_FORMAT)],
-        schema_version=Annotated[int, Version(is_=HOST_SCHEMA)],
+        format=Annotated[str, Choice((HOST_FORMAT,))],
+        schema_version=Annotated[int, Choice((HOST_SCHEMA,))],
     )
 
 

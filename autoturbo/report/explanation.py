@@ -15,7 +15,7 @@ from autoturbo.report.names import layer_labels
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schema import Duration, Natural, Real, TypedDict
+from autoturbo.schema import Duration, Natural, TypedDict
 from autoturbo.simulator.breakdown.attribution import LIMITS
 from autoturbo.simulator.breakdown.shares import ScheduleShares, Shares, schedule_shares
 from autoturbo.simulator.gap import gap_parts, idle_ddr_seconds
@@ -26,7 +26,7 @@ TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""
 
 
-_Shared = TypedDict("_Shared", {"limit": str, "shares_s": dict[str, Real]})
+_Shared = TypedDict("_Shared", {"limit": str, "shares_s": dict[str, float]})
 """Seconds by what they are spent on, and what most of them are spent on."""
 
 BoundJson = TypedDict("BoundJson", {
@@ -35,40 +35,40 @@ BoundJson = TypedDict("BoundJson", {
 """Parts of a latency that no schedule can beat; steps only where there is a recurrence."""
 
 KernelJson = TypedDict("KernelJson", {
-    "limit": str, "shares_s": dict[str, Real], "instance": Natural, "cluster": Natural,
-    "seconds": Duration, "critical_passes": Natural, "slack_s": Real,
+    "limit": str, "shares_s": dict[str, float], "instance": Natural, "cluster": Natural,
+    "seconds": Duration, "critical_passes": Natural, "slack_s": float,
 })  # fmt: skip
 """One kernel of a pass."""
 
 SubGraphJson = TypedDict("SubGraphJson", {
-    "limit": str, "shares_s": dict[str, Real], "subgraph": Natural, "layer": str, "layers": Natural,
-    "launches": Natural, "seconds": Duration, "slack_s": Real,
+    "limit": str, "shares_s": dict[str, float], "subgraph": Natural, "layer": str,
+    "layers": Natural, "launches": Natural, "seconds": Duration, "slack_s": float,
 })  # fmt: skip
 """All kernels of a sub-graph."""
 
 LayerJson = TypedDict("LayerJson", {
-    "limit": str, "shares_s": dict[str, Real], "layer": str, "subgraph": Natural,
-    "seconds": Duration, "slack_s": Real | None,
+    "limit": str, "shares_s": dict[str, float], "layer": str, "subgraph": Natural,
+    "seconds": Duration, "slack_s": float | None,
 })  # fmt: skip
 """One layer; nothing bounds its slack where all its work hides behind other work."""
 
 RemedyJson = TypedDict("RemedyJson", {
     "kind": str, "text": str, "change": dict[str, Any], "latency_s": Duration | None,
-    "gain_s": Real | None, "failure": str | None,
+    "gain_s": float | None, "failure": str | None,
 })  # fmt: skip
 """A change that was tried, and what it gained."""
 
 BottleneckJson = TypedDict("BottleneckJson", {
-    "limit": str, "shares_s": dict[str, Real], "part": Part, "layers": list[str],
+    "limit": str, "shares_s": dict[str, float], "part": Part, "layers": list[str],
     "subgraphs": list[Natural], "anchors": list[str], "seconds": Duration, "needs_s": Duration,
-    "lost_s": Real, "remedies": list[RemedyJson],
+    "lost_s": float, "remedies": list[RemedyJson],
 })  # fmt: skip
 """Where time is lost, and what was tried for it."""
 
 BoundsJson = TypedDict("BoundsJson", {
-    "limit": str, "shares_s": dict[str, Real], "latency_s": Duration, "lower_bound_s": BoundJson,
-    "bound_fraction": Real, "tight_bound_s": Duration | None, "gap_s": dict[str, Real],
-    "ddr_idle_s": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
+    "limit": str, "shares_s": dict[str, float], "latency_s": Duration, "lower_bound_s": BoundJson,
+    "bound_fraction": float, "tight_bound_s": Duration | None, "gap_s": dict[str, float],
+    "ddr_idle_s": float, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
     "layers": list[LayerJson], "bottlenecks": list[BottleneckJson], "model_knobs": list[RemedyJson],
 })  # fmt: skip
 """What bounds a schedule, where it loses most and what would help."""

@@ -24,7 +24,7 @@ from autoturbo.hardware.grid import Axis, Cost, Value
 from autoturbo.hardware.target import Target
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, gain, percent, plain, traffic
-from autoturbo.schema import Bool, Duration, Natural, Real, TypedDict
+from autoturbo.schema import Duration, Natural, TypedDict
 from autoturbo.simulator.measurement import Measurement, MeasurementJson
 
 COLUMNS = (
@@ -99,15 +99,15 @@ class Course:
         return Course(len(latencies) - 1 - latencies.index(best), late_gain)
 
 
-_Value = Real | str | Bool
+_Value = float | str | bool
 _From = TypedDict("_From", {"from": str | None})
 
 
 PointJson = TypedDict("PointJson", {
     "from": str | None, "values": dict[str, _Value], "target": str, "run": str | None,
-    "trials": Natural, "cost": Real | None, "default_s": Duration | None,
-    "best": MeasurementJson | None, "front": Bool, "slower_than": str | None, "failure": str | None,
-    "idle_trials": Natural | None, "late_gain": Real | None,
+    "trials": Natural, "cost": float | None, "default_s": Duration | None,
+    "best": MeasurementJson | None, "front": bool, "slower_than": str | None, "failure": str | None,
+    "idle_trials": Natural | None, "late_gain": float | None,
 })  # fmt: skip
 """One target of the grid: what was varied, and what tuning found there."""
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import numpy as np
+from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
 from autoturbo import files
@@ -52,11 +53,13 @@ from autoturbo.schedule.simplify import simplified
 from autoturbo.schedule.work import MATRIX
 from autoturbo.schema import (
     MOST,
+    Bytes,
     Choice,
+    Described,
     Index,
     InvalidError,
-    Version,
-    Whole,
+    Positive,
+    WithoutFraction,
     checked,
     dotted,
     json_schema,
@@ -68,11 +71,9 @@ _OTHERS = {
 }
 
 # What stands in a file: the schema that is published and the checks of what is read follow from
-# these declarations. Indices are exact, ``1.0`` is none; they name operators, layers, sub-graphs
+# these declarations. Indices name operators, layers, sub-graphs
 # and parts. Steps count from 0.
-Positive = Annotated[int, Whole(least=1, exact=True)]
-Size = Annotated[int, Whole(exact=True, unit="bytes")]
-InScope = Annotated[str, Choice(of=tuple(scope.name for scope in Scope), kind="scope")]
+InScope = Annotated[str, Choice(tuple(scope.name for scope in Scope))]
 
 
 class MadeFor(TypedDict):
@@ -94,7 +95,7 @@ class SubGraphEntry(TypedDict):
     """A sub-graph and how it is split, perhaps along a second axis inside a part of the first."""
 
     layers: list[Index]
-    axis: Annotated[int, Whole(least=-MOST, exact=True)]
+    axis: Annotated[int, Ge(-MOST), Le(MOST), WithoutFraction()]
     depth: Index
     instances: Index
     inner_axis: NotRequired[Index]
@@ -121,8 +122,8 @@ class BufferEntry(TypedDict):
     subgraph: Index
     part: Index
     scope: InScope
-    address: Annotated[int, Whole(least=-MOST, exact=True, unit="bytes")]
-    bytes: Size
+    address: Annotated[int, Ge(-MOST), Le(MOST), WithoutFraction(), Described(unit="bytes")]
+    bytes: Bytes
     first_step: Index
     last_step: Index
     cluster: NotRequired[Index]
@@ -134,14 +135,14 @@ class ShareEntry(TypedDict):
     clusters: Index
     samples: Index
     batches: Index
-    split: NotRequired[Annotated[str, Choice(of=SPLITS[1:], kind="split")]]
+    split: NotRequired[Annotated[str, Choice(SPLITS[1:])]]
 
 
 class ScheduleDocument(TypedDict):
     """A schedule file."""
 
-    format: Annotated[str, Version(is_=FORMAT)]
-    schema_version: Annotated[int, Version(is_=SCHEDULE_SCHEMA)]
+    format: Annotated[str, Choice((FORMAT,))]
+    schema_version: Annotated[int, Choice((SCHEDULE_SCHEMA,))]
     scheduler_version: str
     scheduler: str
     model: MadeFor

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final
 
 from autoturbo.errors import KnobsError, Location
-from autoturbo.schema import Choice, Whole
+from autoturbo.schema import Choice, Index, Positive
 
 WHOLE: Final = "whole batch"
 LOOP: Final = "best loop"
@@ -45,9 +45,9 @@ class HostSubGraph:
         samples: That one call takes.
     """
 
-    first: Annotated[int, Whole(least=0)]
-    stop: Annotated[int, Whole(least=1)]
-    samples: Annotated[int, Whole(least=1)]
+    first: Index
+    stop: Positive
+    samples: Positive
 
     @property
     def operators(self) -> range:
@@ -89,10 +89,10 @@ class HostPlan:
     """
 
     subgraphs: tuple[HostSubGraph, ...]
-    pass_samples: Annotated[int, Whole(least=1)]
-    order: Annotated[str, Choice(of=ORDERS, kind="order")] = DEPTH_FIRST
-    workers: Annotated[int, Whole(least=1)] = 1
-    threads: Annotated[int, Whole(least=1)] = 1
+    pass_samples: Positive
+    order: Annotated[str, Choice(ORDERS)] = DEPTH_FIRST
+    workers: Positive = 1
+    threads: Positive = 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""

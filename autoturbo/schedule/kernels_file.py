@@ -11,16 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, NotRequired
 
+from annotated_types import Ge, Le, Len
 from typing_extensions import TypedDict
 
 from autoturbo.schedule.codegen.tiling import Tiling
 from autoturbo.schedule.context import SPLITS, SchedulingContext
-from autoturbo.schedule.files import InScope, Size
+from autoturbo.schedule.files import InScope
 from autoturbo.schedule.knobs import SCHEDULER_VERSION
 from autoturbo.schedule.schedule import Schedule, buffer_entries, document_text, instance_entry
 from autoturbo.schedule.stitch.stages import Stage
 from autoturbo.schedule.work import MATRIX, Floats
-from autoturbo.schema import Bool, Choice, Entries, Index, Version, Whole, json_schema
+from autoturbo.schema import (
+    MOST,
+    Bytes,
+    Choice,
+    Described,
+    Index,
+    WithoutFraction,
+    json_schema,
+)
 
 KERNELS_SCHEMA: Final = 1
 """Version of kernels files: raised where a reader of the one before would read it wrongly."""
@@ -46,16 +55,16 @@ class KernelsTarget(TypedDict):
     hash: str
     clusters: Index
     cores_per_cluster: Index
-    lb_bytes: Size
-    gb_bytes: Size
-    ddr_bytes: Size
+    lb_bytes: Bytes
+    gb_bytes: Bytes
+    ddr_bytes: Bytes
 
 
 class KernelsShare(TypedDict):
     """How clusters share the work out."""
 
     clusters: Index
-    split: Annotated[str, Choice(of=SPLITS, kind="split")]
+    split: Annotated[str, Choice(SPLITS)]
     samples: Index
     samples_per_pass: Index
     passes: Index
@@ -67,7 +76,7 @@ class KernelTensor(TypedDict):
     name: str
     shape: list[Index]
     dtype: str
-    weight: Bool
+    weight: bool
 
 
 class KernelOperator(TypedDict):
@@ -97,8 +106,8 @@ class CoreWork(Counts):
 class Tiles(Counts):
     """Into how many tiles a core's work is cut."""
 
-    outer: Annotated[str, Choice(of=("rows", "columns"))]
-    inputs_kept: Annotated[str, Choice(of=KEPT)]
+    outer: Annotated[str, Choice(("rows", "columns"))]
+    inputs_kept: Annotated[str, Choice(KEPT)]
 
 
 class KernelLayer(TypedDict):
@@ -111,7 +120,7 @@ class KernelLayer(TypedDict):
     tiles: Tiles
 
 
-Region = list[Annotated[list[Index], Entries(least=2, most=2)]]
+Region = list[Annotated[list[Index], Len(2, 2)]]
 """Begin and end of each dimension."""
 
 
@@ -154,8 +163,8 @@ class KernelBuffer(TypedDict):
     kernel: Index
     cluster: Index | None
     scope: InScope
-    address: Annotated[int, Whole(least=-1, exact=True, unit="bytes")]
-    bytes: Size
+    address: Annotated[int, Ge(-1), Le(MOST), WithoutFraction(), Described(unit="bytes")]
+    bytes: Bytes
     first_step: Index
     last_step: Index
 
@@ -163,8 +172,8 @@ class KernelBuffer(TypedDict):
 class KernelsDocument(TypedDict):
     """A kernels file."""
 
-    format: Annotated[str, Version(is_=KERNELS_FORMAT)]
-    schema_version: Annotated[int, Version(is_=KERNELS_SCHEMA)]
+    format: Annotated[str, Choice((KERNELS_FORMAT,))]
+    schema_version: Annotated[int, Choice((KERNELS_SCHEMA,))]
     scheduler_version: str
     model: KernelsModel
     target: KernelsTarget

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,44 +16,88 @@ if TYPE_CHECKING:
 
 
 def checked(kind: Any, value: Any) -> Any:
-    """Return the value that a declared type allows, with nothing unknown in it.
+    """Return the plain JSON value that a declared type allows, with nothing unknown in it.
 
     Raises:
         InvalidError: What is wrong with it, in the order of the declaration.
     """
     from pydantic import ValidationError
 
+    issues: list[ValidationIssue] = []
     try:
-        return adapter(kind).validate_python(value, extra="forbid")
+        found = adapter(kind).validate_python(
+            _plain(value, (), issues), strict=True, extra="forbid"
+        )
     except ValidationError as error:
-        found = (_issue(kind, one) for one in error.errors(include_url=False))
+        told = {issue.path for issue in issues}
+        more = [_issue(kind, one) for one in error.errors(include_url=False)]
+        issues += [issue for issue in more if issue.path not in told]
     except RecursionError:
         raise InvalidError(ValidationIssue((), "nested too deeply")) from None
-    raise InvalidError(*found)
+    if issues:
+        raise InvalidError(*issues)
+    return found
+
+
+def _plain(value: Any, path: Steps, issues: list[ValidationIssue]) -> Any:
+    """Return a value as JSON has it, with lists for tuples and Python's numbers for others.
+
+    Args:
+        value: The value.
+        path: Where it is.
+        issues: Takes what JSON cannot hold.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                place = (*path, name if isinstance(name, int) else str(name))
+                issues.append(ValidationIssue(place, f"the name {shown(name)} is not text"))
+        return {
+            name: _plain(inner, (*path, name), issues)
+            for name, inner in value.items()
+            if isinstance(name, str)
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(inner, (*path, index), issues) for index, inner in enumerate(value)]
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if not isinstance(value, numbers.Real):
+        issues.append(ValidationIssue(path, f"must be a JSON value, not {shown(value)}"))
+    elif not math.isfinite(value):
+        issues.append(ValidationIssue(path, f"must be a finite number, not {shown(value)}"))
+    else:
+        return float(value)
+    return value
 
 
 def _issue(kind: Any, error: ErrorDetails) -> ValidationIssue:
     """Return a fault that pydantic found, in our words."""
     of_key = error["loc"][-1:] == ("[key]",)
     path, parent, schema = _place(kind, error["loc"][:-1] if of_key else error["loc"])
-    at = "key" if of_key else "value"
     match error["type"]:
         case "missing":
             return _missing(path, schema.get("description"))
         case "extra_forbidden":
-            name, known = str(path[-1]), list(parent.get("properties", ()))
-            meant = nearest(name, known)
-            hint = did_you_mean(name, known, kind="fields")
-            suggests = (*path[:-1], meant) if meant else None
-            return ValidationIssue(path, "unknown field", hint, at="key", suggests=suggests)
+            return _unknown_field(path, list(parent.get("properties", ())))
+        case "literal_error" if of_key:
+            return _unknown_field(path, parent["propertyNames"]["enum"])
         case "union_tag_not_found" | "union_tag_invalid":
             return _wrong_kind(path, error["input"], schema["discriminator"])
-        case "said":
-            said = error["ctx"]
-            message = said.get("key", said["message"]) if of_key else said["message"]
-            return ValidationIssue((*path, *said.get("path", ())), message, said["hint"], at=at)
+        case "literal_error" if "enum" in schema:
+            return _unknown_value(path, error["input"], schema["enum"])
         case _:
-            return ValidationIssue(path, _message(error), at=at)
+            at = "key" if of_key else "value"
+            return ValidationIssue(path, _message(error, schema), _hint(error, schema), at=at)
+
+
+def _unknown_field(path: Steps, known: list[str]) -> ValidationIssue:
+    name = str(path[-1])
+    meant = nearest(name, known)
+    hint = did_you_mean(name, known, kind="fields")
+    suggests = (*path[:-1], meant) if meant else None
+    return ValidationIssue(path, "unknown field", hint, at="key", suggests=suggests)
 
 
 def _missing(path: Steps, about: str | None) -> ValidationIssue:
@@ -65,8 +111,12 @@ def _wrong_kind(path: Steps, value: Any, discriminator: Mapping[str, Any]) -> Va
     path = (*path, name)
     if name not in value:
         return _missing(path, f"one of {', '.join(known)}")
-    given = value[name]
-    hint = did_you_mean(str(given), known, kind=f"{name}s")
+    return _unknown_value(path, value[name], known)
+
+
+def _unknown_value(path: Steps, given: Any, known: list[Any]) -> ValidationIssue:
+    name = path[-1] if path and isinstance(path[-1], str) else "value"
+    hint = did_you_mean(str(given), map(str, known), kind=f"{name}s")
     return ValidationIssue(path, f"unknown {name} {shown(given)}", hint)
 
 
@@ -75,35 +125,47 @@ _TYPES: Final = {
     "float": "a number",
     "bool": "true or false",
     "string": "text",
+    "is": "text",  # an instance of it
     "list": "a list",
-    "tuple": "a list",
 }
-
 
 _MESSAGES: Final = {
     "greater_than_equal": "must be at least {ge}, not {what}",
     "less_than_equal": "must be at most {le}, not {what}",
     "greater_than": "must be above {gt}, not {what}",
-    "finite_number": "must be a finite number, not {what}",
+    "string_pattern_mismatch": "not of the right form: {what}",
     "string_too_long": "must be at most {max_length} characters, not {size}",
-    "too_short": "must have at least {min_length} entries, not {size}",
-    "invalid_key": "the name {what} is not text",
-    "too_long": "must have at most {max_length} entries, not {size}",
     "string_unicode": "must be text that can be written down, without half a character",
+    "too_short": "must have at least {min_length} entries, not {size}",
+    "too_long": "must have at most {max_length} entries, not {size}",
+    "exactly_one": "exactly one of the fields {named} is needed",
 }
+"""What people read, by pydantic's names of what is wrong."""
 
 
-def _message(error: ErrorDetails) -> str:
+def _message(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, in our words."""
     given, kind = error["input"], error["type"]
+    if "const" in schema:
+        return f"unsupported version {shown(given)}"
     expected = _TYPES.get(kind.partition("_")[0], "a mapping of fields")
     said = _MESSAGES.get(kind, "must be {expected}, not {what}")
-    size = len(given) if isinstance(given, Sized) else 0
     limits = {
         name: f"{limit:g}" if isinstance(limit, float) else limit
         for name, limit in error.get("ctx", {}).items()
     }
-    return said.format(**limits, expected=expected, what=shown(given), size=size)
+    size = len(given) if isinstance(given, Sized) else 0
+    return said.format_map({**limits, "expected": expected, "what": shown(given), "size": size})
+
+
+def _hint(error: ErrorDetails, schema: Mapping[str, Any]) -> str | None:
+    """Return how to mend a value: what its schema has instead."""
+    if "const" in schema:
+        return f"this release reads version {schema['const']}"
+    if error["type"] == "string_pattern_mismatch":
+        examples = [f"for example {one}" for one in schema.get("examples", ())]
+        return "; ".join(filter(None, [schema.get("description"), *examples])) or None
+    return None
 
 
 def _place(

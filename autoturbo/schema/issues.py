@@ -59,13 +59,6 @@ class InvalidError(Exception):
         return self.issues[0]
 
 
-def fault(message: str, hint: str | None = None, **more: Any) -> Exception:
-    """Return the exception that a field's check raises for a wrong value."""
-    from pydantic_core import PydanticCustomError
-
-    return PydanticCustomError("said", "{message}", {"message": message, "hint": hint, **more})
-
-
 def dotted(path: Steps) -> str:
     """Return a path as messages show it: ``("engines", 0, "rows")`` is ``engines[0].rows``."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path]

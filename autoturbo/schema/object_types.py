@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints
 
-from autoturbo.schema.rules import Count, Json, Real, Text
+from autoturbo.schema.rules import Index, Name
 
 
 def mapping_type(name: str, fields: Mapping[str, Any], optional: Iterable[str] = ()) -> Any:
@@ -62,7 +62,7 @@ def form_of(kind: type) -> Any:
 
 def _json_type(hint: Any) -> Any:
     """Return the type of an attribute's JSON form; whole numbers count, so none is negative."""
-    simple = {str: Annotated[str, Text()], int: Count, float: Real, Any: Annotated[Any, Json()]}
+    simple = {str: Name, int: Index, float: float, bool: bool, Any: Any}
     if hint in simple or get_origin(hint) is Annotated:
         return simple.get(hint, hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):

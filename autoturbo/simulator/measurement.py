@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, NamedTuple
 
+from annotated_types import Ge, Gt
+
 from autoturbo.errors import MeasurerError
 from autoturbo.graph.operators import Uncounted, UncountedJson
 from autoturbo.registry import Shown
@@ -14,13 +16,12 @@ from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
 from autoturbo.schema import (
     Bytes,
     Choice,
+    Described,
     Duration,
     Natural,
-    Number,
-    Real,
+    Positive,
     Seconds,
     TypedDict,
-    Whole,
 )
 
 SIMULATOR_VERSION = "7"
@@ -120,12 +121,12 @@ class LowerBound:
 
 
 MeasurementJson = TypedDict("MeasurementJson", {
-    "latency_s": Annotated[float, Number(above=0.0)],
-    "throughput_per_s": Annotated[float, Number(above=0.0)] | None, "ddr_bytes": Natural | None,
-    "gb_bytes": Natural | None, "matrix_utilization": Real, "vector_utilization": Real,
+    "latency_s": Annotated[float, Gt(0.0)],
+    "throughput_per_s": Annotated[float, Gt(0.0)] | None, "ddr_bytes": Natural | None,
+    "gb_bytes": Natural | None, "matrix_utilization": float, "vector_utilization": float,
     "peak_lb_bytes": Natural | None, "peak_gb_bytes": Natural | None, "kernels": Natural,
-    "lower_bound_s": Duration, "bound_fraction": Real, "tight_bound_s": Duration | None,
-    "energy_j": Annotated[float, Number(least=0.0, unit="J")] | None,
+    "lower_bound_s": Duration, "bound_fraction": float, "tight_bound_s": Duration | None,
+    "energy_j": Annotated[float, Ge(0.0), Described(unit="J")] | None,
     "incomplete": UncountedJson | None,
 })  # fmt: skip
 """One schedule measured, as commands print it; null for what its measurer does not tell."""
@@ -178,8 +179,8 @@ class Measurement(Shown):
             with the same one are one schedule; empty where it is not known.
     """
 
-    latency: Annotated[float, Number(above=0.0, unit="s")]
-    batch: Annotated[int, Whole(least=1)] | None
+    latency: Annotated[float, Gt(0.0), Described(unit="s")]
+    batch: Positive | None
     ddr_bytes: Bytes
     gb_bytes: Bytes
     matrix_utilization: float
@@ -192,7 +193,7 @@ class Measurement(Shown):
     overlap: Mapping[str, Seconds] = field(default_factory=dict)
     waits: Mapping[str, Seconds] = field(default_factory=dict)
     bytes: Mapping[str, Bytes] = field(default_factory=dict)
-    energy: Annotated[float, Number(unit="J")] | None = None
+    energy: Annotated[float, Described(unit="J")] | None = None
     kernel_times: Mapping[str, Seconds] = field(default_factory=dict)
     kernel_counts: Mapping[str, int] = field(default_factory=dict)
     tensors: Mapping[str, int] = field(default_factory=dict)
@@ -293,7 +294,7 @@ class Measurement(Shown):
 
 
 FailureJson = TypedDict("FailureJson", {
-    "reason": Annotated[str, Choice(of=REASONS)], "message": str, "demand": Natural | None,
+    "reason": Annotated[str, Choice(REASONS)], "message": str, "demand": Natural | None,
     "capacity": Natural | None, "tensors": list[str], "levers": list[str],
 })  # fmt: skip
 """Why a setting could not be measured."""

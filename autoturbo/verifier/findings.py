@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, NotRequired
 
-from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
+from autoturbo.schema import Choice, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
@@ -27,7 +27,7 @@ class Check(StrEnum):
     NUMBERS = "numbers"
 
 
-CheckName = Annotated[str, Choice(of=tuple(check.value for check in Check))]
+CheckName = Annotated[str, Choice(tuple(check.value for check in Check))]
 """The name of a check, as commands print it."""
 
 
@@ -37,17 +37,17 @@ FindingJson = TypedDict("FindingJson", {
 """One thing that is wrong with a schedule."""
 
 VerificationJson = TypedDict("VerificationJson", {
-    "regions": Annotated[str, Choice(of=_WORDS[:2])],
-    "memory": Annotated[str, Choice(of=_WORDS[:2])], "numbers": Annotated[str, Choice(of=_WORDS)],
-    "max_abs_error": Real | None, "failures": list[FindingJson],
+    "regions": Annotated[str, Choice(_WORDS[:2])],
+    "memory": Annotated[str, Choice(_WORDS[:2])], "numbers": Annotated[str, Choice(_WORDS)],
+    "max_abs_error": float | None, "failures": list[FindingJson],
 })  # fmt: skip
 """Whether a schedule passed each check, and what they found."""
 
-OutputJson = TypedDict("OutputJson", {"output": str, "difference": Real, "tolerance": Real})
+OutputJson = TypedDict("OutputJson", {"output": str, "difference": float, "tolerance": float})
 """How far an output of the schedule is from the model's."""
 
 RanJson = TypedDict("RanJson", {
-    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[Bool],
+    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[bool],
     "seed": NotRequired[Natural], "remarks": NotRequired[list[str]],
     "outputs": NotRequired[list[OutputJson]],
 })  # fmt: skip

@@ -66,7 +66,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def test_every_command_has_a_schema_and_is_run() -> None:
-    """A command that is added needs its name in upkeep/output_schemas.py and runs in json_runs."""
+    """A command that is added needs its types in LINES and runs in json_runs."""
     assert sorted(RUNS) == sorted(commands())
     assert set(schema_names()) == {*commands(), ERROR}
 

@@ -86,12 +86,12 @@ def test_actions() -> None:
 
     action = Actions()
 
-    @action("my tool go now", takes("file"), usage="FILE")
+    @action("my tool go now", dict, takes("file"), usage="FILE")
     def go(_options: argparse.Namespace, _console: object) -> int:
         """Go there."""
         return 3
 
-    @action("my tool halt")
+    @action("my tool halt", dict)
     def stop(_options: argparse.Namespace, _console: object) -> int:
         """Stop."""
         return 4

@@ -129,7 +129,7 @@ def test_numpy_scalars_become_plain_numbers() -> None:
             {"kernel_times": {"k": math.inf}},
             "measurement.kernel_times.k: must be a finite number, not inf",
         ),
-        ({"busy": {1: 2.0}}, "measurement.busy[1]: must be text, not 1"),
+        ({"busy": {1: 2.0}}, "measurement.busy[1]: the name 1 is not text"),
         ({"bound": None}, "measurement.bound: must be a mapping of fields, not nothing"),
     ],
 )

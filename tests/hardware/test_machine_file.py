@@ -71,7 +71,7 @@ def test_the_hash_holds_figures_and_not_the_name(tmp_path: Path) -> None:
             ({"units": []}, r"units: must have at least 1 entries, not 0"),
             ({"switch_us": -1}, r"switch_us: must be at least 0, not -1"),
             ({"swich_us": 3}, r"swich_us: unknown field; did you mean 'switch_us'"),
-            ({"name": "No Good"}, r"name: not usable as a name"),
+            ({"name": "No Good"}, r"name: not of the right form: 'No Good'"),
             (
                 {"links": [{"between": ["cpu", "gpu"], "bandwidth_gb_s": 1}]},
                 r"no unit is called 'gpu'",

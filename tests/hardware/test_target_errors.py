@@ -265,7 +265,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
     "misspelt data type": (
         "rate: {float16: 1.0, int8: 2.0}",
         "rate: {float16: 1.0, uint8: 2.0}",
-        "edge.yaml:10:26: engines[0].rate.uint8: unknown data type; did you mean 'int8'?",
+        "edge.yaml:10:26: engines[0].rate.uint8: unknown field; did you mean 'int8'?",
     ),
     "no data type": (
         "rate: {float16: 1.0, int8: 2.0}",

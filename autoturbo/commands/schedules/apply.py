@@ -75,6 +75,9 @@ class ApplyLine(ModelNotes, _Written):
     verified: list[CheckName]
 
 
+LINES = {"": ApplyLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)

@@ -37,7 +37,7 @@ from autoturbo.report.gains import REFERENCE
 from autoturbo.report.sharing import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, figures_of, range_sentence
 from autoturbo.report.views import View, Viewed, comparison_view
-from autoturbo.schema import Duration, Real
+from autoturbo.schema import Duration
 from autoturbo.simulator.measurement import (
     FailedJson,
     Failure,
@@ -110,8 +110,11 @@ class CompareLine(ModelNotes):
     incomplete: NotRequired[UncountedJson | None]
     schedulers: dict[str, MeasurementJson | FailedJson | UnitsJson]
     tuned_recorded_s: NotRequired[Duration]
-    known_error: Real | None
+    known_error: float | None
     latency_range: dict[str, RangeJson]
+
+
+LINES = {"": CompareLine}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

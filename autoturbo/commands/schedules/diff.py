@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
+from annotated_types import Len
+
 from autoturbo.commands.console import Console
 from autoturbo.commands.flag_values import percentage
 from autoturbo.commands.loading import model_path_of_run
@@ -22,7 +24,7 @@ from autoturbo.commands.stored_runs import StoredRun, opened, stored_run
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import Kind, read_json
 from autoturbo.report.units import count, duration, origin_of, percent, ratio, size
-from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
+from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulator.measurement import MeasurementJson
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class DiffSide(NamedTuple):
     knobs: dict[str, Any]
 
 
-_Both = Annotated[list[Any], Entries(least=2, most=2)]
+_Both = Annotated[list[Any], Len(2, 2)]
 
 
 DiffPage = TypedDict("DiffPage", {"file": str, "bytes": Natural})
@@ -77,11 +79,14 @@ class DiffLine(TypedDict):
 
     a: MeasurementJson
     b: MeasurementJson
-    latency_ratio: Real
+    latency_ratio: float
     of: dict[str, _Both]
     knobs: dict[str, _Both]
-    slower_than_allowed: Bool
+    slower_than_allowed: bool
     html: NotRequired[DiffPage]
+
+
+LINES = {"": DiffLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -49,6 +49,9 @@ class InspectLine(ModelFacts, ModelNotes):
     vector_macs: dict[str, Natural]
 
 
+LINES = {"": InspectLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the model, and the targets of the lower bounds."""
     add_model_options(parser)

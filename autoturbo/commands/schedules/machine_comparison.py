@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from annotated_types import Ge
+
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import Pair
 from autoturbo.commands.scheduling import best_of_database
 from autoturbo.report.units import count, duration, percent, ratio, size, versus
-from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
+from autoturbo.schema import Described, Duration, Natural, TypedDict
 from autoturbo.simulator.measurement import Failure, seconds_of
 
 if TYPE_CHECKING:
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from autoturbo.heterogeneous.measurement import MachineMeasurement, MachineOutcome
 
 
-_Size = Annotated[float, Number(least=0.0, unit="bytes")]
+_Size = Annotated[float, Ge(0.0), Described(unit="bytes")]
 
 UnitsJson = TypedDict("UnitsJson", {
-    "latency_s": Duration, "throughput_per_s": Real | None, "ddr_bytes": _Size,
+    "latency_s": Duration, "throughput_per_s": float | None, "ddr_bytes": _Size,
     "copied_bytes": _Size, "copying_s": Duration, "busy_s": dict[str, Duration],
     "peak_bytes": _Size, "held_bytes": dict[str, _Size], "parts": Natural,
 })  # fmt: skip

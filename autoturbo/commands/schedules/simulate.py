@@ -31,7 +31,6 @@ from autoturbo.commands.scheduling import (
 from autoturbo.config import TuneConfig
 from autoturbo.report.units import figures_of, range_sentence
 from autoturbo.report.views import View, Viewed, measurement_view
-from autoturbo.schema import Real
 from autoturbo.simulator.measurement import (
     Counters,
     LatencyRange,
@@ -56,8 +55,11 @@ class SimulateLine(MeasurementJson, ModelNotes):
 
     scheduler: str
     counters: Counters
-    known_error: Real | None
+    known_error: float | None
     latency_range: RangeJson | None
+
+
+LINES = {"": SimulateLine}
 
 
 def add_arguments(parser: Parser) -> None:

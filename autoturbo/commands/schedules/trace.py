@@ -18,7 +18,7 @@ from autoturbo.commands.parser import Parser
 from autoturbo.commands.stored_runs import add_run_argument, stored_run
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import duration
-from autoturbo.schema import Natural, Real, TypedDict
+from autoturbo.schema import Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -44,10 +44,13 @@ class TraceLine(TypedDict):
 
     run: str
     trial: Natural
-    latency_s: Real | None
+    latency_s: float | None
     file: str
     events: Natural
     netron: NotRequired[NetronJson]
+
+
+LINES = {"": TraceLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -42,6 +42,7 @@ else:
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
 EXAMPLE = "autoturbo verify resnet50 --batch 1 --run 4f1c"
+LINES = {"": VerifyLine}
 
 
 def add_arguments(parser: Parser) -> None:

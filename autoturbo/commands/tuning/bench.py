@@ -28,6 +28,9 @@ class BenchLine(HostLine):
     """The comparison; 'gains' are those of the chosen plan over each other one."""
 
 
+LINES = {"": BenchLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the run, and where it and its model are."""
     text = "id of a run on this computer or the beginning of it, its folder, or a schedule file"

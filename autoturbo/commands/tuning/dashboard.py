@@ -26,6 +26,9 @@ class DashboardLine(TypedDict):
     database: str
 
 
+LINES = {"": DashboardLine}
+
+
 def add_arguments(parser: Parser) -> None:
     """Add the port, and how long it is served."""
     text = f"port of {_HOST} (default: {_PORT}); 0 takes a free one"

@@ -31,7 +31,7 @@ from autoturbo.commands.tuning.host_runs import ExplainedHost
 from autoturbo.report.units import duration, figures_of, origin_of, percent, ratio
 from autoturbo.report.views import View, Viewed
 from autoturbo.schedule.knobs import AUTO
-from autoturbo.schema import DeferredType, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -54,12 +54,12 @@ class RunLine(TypedDict):
 
     run: str
     trial: Natural | None
-    latency_s: Real | None
+    latency_s: float | None
     objective: str
     bounds: BoundsJson | None
     measured: Natural
     failed: Natural
-    explained: Real | None
+    explained: float | None
     obstacle: str | None
     knobs: list[
         Annotated[dict[str, Any], DeferredType(of="autoturbo.report.importance:KnobReport")]
@@ -77,6 +77,7 @@ class FileLine(ModelNotes):
 
 
 ExplainLine = FileLine | RunLine | ExplainedHost
+LINES = {"": ExplainLine}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from autoturbo.commands.console import Console
 from autoturbo.registry import HOST
 from autoturbo.schedule.host_plan import PLANS
-from autoturbo.schema import Choice, Natural, Real, Seconds, TypedDict
+from autoturbo.schema import Choice, Natural, Seconds, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.report.host import HostAnswer
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class GainJson(TypedDict):
     """How many times as fast one plan is as another, with its interval."""
 
-    ratio: Real
-    low: Real
-    high: Real
-    confidence: Real
+    ratio: float
+    low: float
+    high: float
+    confidence: float
 
 
 class HostPlanJson(TypedDict):
@@ -37,9 +37,9 @@ class Compared(TypedDict):
     """
 
     model: str
-    target: Annotated[str, Choice(of=(HOST,))]
+    target: Annotated[str, Choice((HOST,))]
     batch: Natural
-    chosen: Annotated[str, Choice(of=PLANS)]
+    chosen: Annotated[str, Choice(PLANS)]
     plans: dict[str, HostPlanJson]
     rounds: Natural
     gains: dict[str, GainJson]

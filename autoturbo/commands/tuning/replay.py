@@ -14,7 +14,7 @@ from autoturbo.commands.parser import Parser
 from autoturbo.commands.stored_runs import add_run_argument, stored_run
 from autoturbo.errors import RunError
 from autoturbo.report.units import origin_of, percent
-from autoturbo.schema import Bool, Natural, TypedDict
+from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulator.measurement import (
     FailedJson,
     Failure,
@@ -28,7 +28,7 @@ EXAMPLE = "autoturbo replay 4f1c 12"
 
 
 _Replayed = TypedDict("_Replayed", {
-    "run": str, "trial": Natural, "same": Bool, "changed": list[str], "warm_starts": list[str],
+    "run": str, "trial": Natural, "same": bool, "changed": list[str], "warm_starts": list[str],
 })  # fmt: skip
 """Which trial it is, and the fields that differ."""
 
@@ -42,6 +42,7 @@ class Failed(_Replayed, FailedJson):
 
 
 ReplayLine = Measured | Failed
+LINES = {"": ReplayLine}
 
 
 def add_arguments(parser: Parser) -> None:

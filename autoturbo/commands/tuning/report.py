@@ -24,7 +24,7 @@ from autoturbo.commands.tuning import host_runs
 from autoturbo.errors import InputError, RunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import counted
-from autoturbo.schema import Bool, Natural, TypedDict
+from autoturbo.schema import Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.commands.stored_runs import StoredRun
@@ -49,7 +49,7 @@ class RunReportLine(TypedDict):
     trial: Natural
     file: str
     bytes: Natural
-    trusted: Bool
+    trusted: bool
 
 
 class IndexLine(TypedDict):
@@ -63,6 +63,8 @@ class IndexLine(TypedDict):
 
 ReportLine = RunReportLine | IndexLine
 """Where the report is, and whether its predictions can be trusted; with --all, the index."""
+
+LINES = {"": ReportLine}
 
 
 def add_arguments(parser: Parser) -> None:

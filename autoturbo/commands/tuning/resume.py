@@ -36,6 +36,7 @@ class ResumedPair(TunedPair):
 
 
 ResumeLine = ResumedPair | TunedHost
+LINES = {"": ResumeLine}
 
 
 def add_arguments(parser: Parser) -> None:

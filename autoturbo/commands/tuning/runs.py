@@ -10,7 +10,7 @@ from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
 from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.report.units import duration, ratio, versus
-from autoturbo.schema import Choice, Natural, Real, TypedDict
+from autoturbo.schema import Choice, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -21,10 +21,10 @@ EXAMPLE = "autoturbo runs"
 
 RunJson = TypedDict("RunJson", {
     "run": str, "model": str, "target": str, "batch": Natural, "dtype": Dtype,
-    "state": Annotated[str, Choice(of=("running", "killed", "done", "interrupted", "failed"))],
+    "state": Annotated[str, Choice(("running", "killed", "done", "interrupted", "failed"))],
     "created": Moment, "trials": Natural, "settings_tried": Natural,
     "budget": Natural | None, "seed": Natural | None,
-    "default_s": Real | None, "best_s": Real | None, "best_trial": Natural | None,
+    "default_s": float | None, "best_s": float | None, "best_trial": Natural | None,
     "refused": list[RefusedJson],
 })  # fmt: skip
 """One run, without what its trials found besides the best."""
@@ -34,6 +34,9 @@ class RunsLine(TypedDict):
     """The runs of a database, the oldest first."""
 
     runs: list[RunJson]
+
+
+LINES = {"": RunsLine}
 
 
 def add_arguments(_parser: Parser) -> None:

@@ -52,6 +52,7 @@ class ShownRun(RunJson):
 
 
 ShowLine = ShownRun | ShownHost
+LINES = {"": ShowLine}
 
 
 _LONG = ("starts", "target_description")

@@ -24,7 +24,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.config import EFFORTS, ExecutionConfig, TuneConfig
 from autoturbo.report.units import clock, many
-from autoturbo.schema import Duration, Natural, Real, TypedDict
+from autoturbo.schema import Duration, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -45,7 +45,7 @@ workloads take about half to all of what is said so, U-Net's five times as much.
 
 
 KnobJson = TypedDict("KnobJson", {
-    "knob": str, "help": str, "choices": list[str | Real], "published": str,
+    "knob": str, "help": str, "choices": list[str | float], "published": str,
 })  # fmt: skip
 """A knob, its choices, and what the published heuristic has."""
 
@@ -57,7 +57,7 @@ class SubGraphKnobJson(KnobJson):
 
 
 KindJson = TypedDict("KindJson", {
-    "layers": list[str], "knobs": dict[str, list[str | Real]], "size": Natural,
+    "layers": list[str], "knobs": dict[str, list[str | float]], "size": Natural,
 })  # fmt: skip
 """Sub-graphs that have the same setting, and what it may be."""
 
@@ -73,6 +73,9 @@ class SpaceLine(ModelNotes):
     model_size: Natural
     size: Natural
     expected_s: dict[str, Duration]
+
+
+LINES = {"": SpaceLine}
 
 
 def add_arguments(parser: Parser) -> None:

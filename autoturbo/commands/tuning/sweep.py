@@ -44,6 +44,7 @@ else:
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
 EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
+LINES = {"": SweepLine}
 _TABLE, _PAGE = ".csv", ".html"
 
 _LONG_S = 3600.0

@@ -45,6 +45,7 @@ USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune resnet50 --target stcp920 --trials 500"
 
 TuneLine = TunedPair | TunedHost
+LINES = {"": TuneLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired
 from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json
 from autoturbo.report.sharing import MixedSamples, mixed_samples
 from autoturbo.schedule.knobs import KnobsJson
-from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
+from autoturbo.schema import Choice, Natural, TypedDict
 from autoturbo.simulator.measurement import Measurement, MeasurementJson, RangeJson
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class ConfidenceJson(TypedDict):
     what it is likeliest to be (null where none is demonstrated, and on this computer).
     """
 
-    demonstrated: Bool
-    gain: Real
-    gain_corrected: Real | None
-    gain_low: Real | None
-    gain_high: Real | None
-    confidence: Real
-    noise: Real
+    demonstrated: bool
+    gain: float
+    gain_corrected: float | None
+    gain_low: float | None
+    gain_high: float | None
+    confidence: float
+    noise: float
 
 
 def confidence_json(info: RunInfo) -> ConfidenceJson | None:
@@ -62,9 +62,9 @@ def confidence_json(info: RunInfo) -> ConfidenceJson | None:
 class SpreadJson(TypedDict):
     """A geometric mean with its interval at 95 % confidence; null without three figures."""
 
-    mean: Real
-    low: Real | None
-    high: Real | None
+    mean: float
+    low: float | None
+    high: float | None
 
 
 class RepeatsJson(TypedDict):
@@ -72,7 +72,7 @@ class RepeatsJson(TypedDict):
 
     seeds: list[Natural]
     runs: list[str]
-    latencies_s: list[Real]
+    latencies_s: list[float]
     latency_s: SpreadJson
     gain: SpreadJson | None
 
@@ -107,13 +107,13 @@ class TunedPair(TypedDict):
     best_trial: Natural
     baselines: dict[str, MeasurementJson]
     schedule_file: str
-    state: Annotated[str, Choice(of=("done", "interrupted"))]
-    stopped: Annotated[str, Choice(of=_STOPS)]
+    state: Annotated[str, Choice(("done", "interrupted"))]
+    stopped: Annotated[str, Choice(_STOPS)]
     warm_starts: list[str]
     mixed_samples: MixedSamples | None
     verified: list[CheckName]
     refused: list[RefusedJson]
-    known_error: Real | None
+    known_error: float | None
     latency_range: RangeJson | None
     confidence: NotRequired[ConfidenceJson]
     lacking: NotRequired[dict[str, str]]

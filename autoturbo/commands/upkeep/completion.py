@@ -21,8 +21,11 @@ SHELLS = ("bash", "zsh", "fish")
 class CompletionLine(TypedDict):
     """The script that makes a shell complete what is typed."""
 
-    shell: Annotated[str, Choice(of=SHELLS)]
+    shell: Annotated[str, Choice(SHELLS)]
     script: str
+
+
+LINES = {"": CompletionLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -49,11 +49,12 @@ class ListLine(TypedDict):
 _FOLDER = takes("folder", metavar="FOLDER", type=Path, help="folder of the data set")
 
 _ACTION = Actions()
-add_arguments, run = _ACTION.add_arguments, _ACTION.run
+add_arguments, run, LINES = _ACTION.add_arguments, _ACTION.run, _ACTION.lines
 
 
 @_ACTION(
     "autoturbo cost-model train measurements -o model",
+    TrainLine,
     _FOLDER,
     takes(
         "-o", "--output", metavar="MODEL", type=Path, required=True,
@@ -112,6 +113,7 @@ def _notes(collection: Mapping[str, Any], table: Table, options: argparse.Namesp
 
 @_ACTION(
     "autoturbo cost-model evaluate measurements --method squared",
+    EvaluateLine,
     _FOLDER,
     takes(
         "--held-out", dest="kinds", metavar="KIND", action="append", default=[],
@@ -180,7 +182,7 @@ def _cells(scores: Scores, near: NearScores) -> list[str]:
     return [*(f"{x:.3f}" for x in figures), error, f"{near.rank:.2f}", f"{near.recall:.2f}"]
 
 
-@_ACTION("autoturbo cost-model list")
+@_ACTION("autoturbo cost-model list", ListLine)
 def _list(_: argparse.Namespace, console: Console) -> int:
     """Show the cost models in the package."""
     from autoturbo.cost_models.pretrained import CARD, bundled, read_card

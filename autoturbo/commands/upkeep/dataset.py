@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 else:
     DataCard = Annotated[Any, DeferredType(of="autoturbo.datasets.measurements.card:DataCard")]
     Rows = Annotated[Any, DeferredType(of="autoturbo.datasets.measurements.card:Rows")]
-    StatsLine = DataCard
 
 USAGE = "collect|stats"
 EXAMPLE = "autoturbo dataset stats measurements"
@@ -60,7 +59,7 @@ class CollectLine(TypedDict):
 
 
 _ACTION = Actions()
-add_arguments, run = _ACTION.add_arguments, _ACTION.run
+add_arguments, run, LINES = _ACTION.add_arguments, _ACTION.run, _ACTION.lines
 
 
 class SpaceSource:
@@ -111,6 +110,7 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
 
 @_ACTION(
     "autoturbo dataset collect resnet18 --target goya -o measurements",
+    CollectLine,
     takes("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
     takes(
         "--batch", group="model", dest="batches", metavar="N", type=whole_number("--batch", 1),
@@ -245,6 +245,7 @@ def _tell(progress: Progress, console: Console) -> None:
 
 @_ACTION(
     "autoturbo dataset stats measurements",
+    DataCard,
     takes("folder", metavar="FOLDER", type=Path, help="folder of the data set"),
     usage="FOLDER",
 )

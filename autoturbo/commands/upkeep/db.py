@@ -19,7 +19,7 @@ from autoturbo.commands.stored_runs import opened, origins_of
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
-from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
+from autoturbo.schema import Described, JsonSchema, Natural, TypedDict
 from autoturbo.signals import telling
 from autoturbo.simulator.measurement import MeasurementJson
 
@@ -69,7 +69,7 @@ class StatsLine(TypedDict):
 
     counts: CountsJson
     bytes: Natural
-    bytes_per_record: Real | None
+    bytes_per_record: float | None
     states: dict[str, Natural]
     pairs: list[PairJson]
 
@@ -101,7 +101,7 @@ class MergeLine(ImportLine):
 class CheckLine(TypedDict):
     """Whether a database is sound, and what was saved of it."""
 
-    sound: Bool
+    sound: bool
     records: Natural
     findings: list[str]
     more: Natural
@@ -109,13 +109,13 @@ class CheckLine(TypedDict):
     saved: str | None
 
 
-SchemaLine = Annotated[dict[str, Any], JsonSchema(about="A JSON schema.")]
+SchemaLine = Annotated[JsonSchema, Described(about="A JSON schema.")]
 
 _ACTION = Actions()
-add_arguments, run = _ACTION.add_arguments, _ACTION.run
+add_arguments, run, LINES = _ACTION.add_arguments, _ACTION.run, _ACTION.lines
 
 
-@_ACTION("autoturbo db list")
+@_ACTION("autoturbo db list", ListLine)
 def _list(options: argparse.Namespace, console: Console) -> int:
     """List what the database holds."""
     with opened(options.db) as database:
@@ -128,6 +128,7 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     EXAMPLE,
+    BestLine,
     takes("--model", metavar="MODEL", help="name of the model, or a file, matched by its content"),
     takes("--target", metavar="T", help="name of the target, or a file, matched by its content"),
     takes(
@@ -215,7 +216,7 @@ def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
     outputs_of(options).write(options.output, Kind.SCHEDULE, best[0].schedule)
 
 
-@_ACTION("autoturbo db stats")
+@_ACTION("autoturbo db stats", StatsLine)
 def _stats(options: argparse.Namespace, console: Console) -> int:
     """Say how much the database holds, and of what."""
     with opened(options.db) as database:
@@ -242,6 +243,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db export records.jsonl",
+    ExportLine,
     takes(
         "file", metavar="FILE", type=Path,
         help="ends in .jsonl (JSON lines), .db or .sqlite (a database to read); "
@@ -274,6 +276,7 @@ _trust_option = takes(
 
 @_ACTION(
     "autoturbo db import records.jsonl",
+    ImportLine,
     takes("files", metavar="FILE", type=Path, nargs=1, help="JSON lines, or another database"),
     _trust_option,
     usage="FILE [--trust]",
@@ -315,6 +318,7 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db merge theirs.db",
+    MergeLine,
     takes("files", metavar="FILE", type=Path, nargs="+", help="another database, or an export"),
     _trust_option,
     usage="FILE... [--trust]",
@@ -347,7 +351,7 @@ def _check_arguments(parser: Parser) -> None:
     add_force_option(parser)
 
 
-@_ACTION("autoturbo db check", _check_arguments, usage="[--save FILE] [--force]")
+@_ACTION("autoturbo db check", CheckLine, _check_arguments, usage="[--save FILE] [--force]")
 def _check(options: argparse.Namespace, console: Console) -> int:
     """Check every record of the database, and save what a damaged one holds.
 
@@ -384,6 +388,7 @@ def _check(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db schema",
+    SchemaLine,
     takes(
         "of", metavar="OF", nargs="?", default="record",
         type=OneOf("OF", ("record", "schedule", "kernels", "machine-schedule")),

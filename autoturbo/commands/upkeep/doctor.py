@@ -15,7 +15,7 @@ from autoturbo.commands.upkeep.db import CountsJson, counted
 from autoturbo.errors import AutoTurboError
 from autoturbo.extras import LIBRARIES, how_to_install
 from autoturbo.report.units import clock
-from autoturbo.schema import Bool, Natural, TypedDict
+from autoturbo.schema import Natural, TypedDict
 from autoturbo.version import __version__
 
 USAGE = "[--warm] [--ray [ADDRESS]] [options]"
@@ -30,17 +30,17 @@ _PACKAGES = (
 _OPTIONAL = tuple(requirement.partition(">=")[0] for requirement in LIBRARIES.values())
 
 
-Finding = TypedDict("Finding", {"ok": Bool, "state": str})
+Finding = TypedDict("Finding", {"ok": bool, "state": str})
 """Whether something is as it should be, in a word or a sentence."""
 
 CacheFinding = TypedDict("CacheFinding", {
-    "ok": Bool, "state": str, "folder": str, "files": Natural, "bytes": Natural, "writable": Bool,
+    "ok": bool, "state": str, "folder": str, "files": Natural, "bytes": Natural, "writable": bool,
     "compiled": NotRequired[Natural],
 })  # fmt: skip
 """Where compiled code is kept, and how much."""
 
 DatabaseFinding = TypedDict("DatabaseFinding", {
-    "ok": Bool, "state": str, "path": str, "bytes": NotRequired[Natural],
+    "ok": bool, "state": str, "path": str, "bytes": NotRequired[Natural],
     "integrity": NotRequired[str], "user_version": NotRequired[Natural],
     "journal_mode": NotRequired[str], "sqlite": NotRequired[str], "counts": NotRequired[CountsJson],
 })  # fmt: skip
@@ -50,11 +50,14 @@ DatabaseFinding = TypedDict("DatabaseFinding", {
 class DoctorLine(TypedDict):
     """What AutoTurbo stands on."""
 
-    ok: Bool
+    ok: bool
     versions: dict[str, Any]
     cache: CacheFinding
     ray: Finding
     database: DatabaseFinding
+
+
+LINES = {"": DoctorLine}
 
 
 def add_arguments(parser: Parser) -> None:

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
+import itertools
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from autoturbo.commands.console import ErrorLine
+from autoturbo.commands.registry import COMMANDS
 from autoturbo.errors import UsageError, did_you_mean
-from autoturbo.schema import DeferredType, json_schema
+from autoturbo.schema import DeferredType, Described, json_schema
 
 ERROR: Final = "error"
 """Name of the schema of errors, which every command may print."""
 
-_ROOMS: Final = {
-    "schedules": ("apply", "compare", "diff", "inspect", "simulate", "trace", "verify"),
-    "tuning": (
-        *(
-            "bench",
-            "dashboard",
-            "explain",
-            "replay",
-            "report",
-            "resume",
-            "runs",
-            "show",
-            "space",
-            "sweep",
-        ),
-        "tune",
-    ),
-    "upkeep": (
-        *("completion", "cost-model evaluate", "cost-model list", "cost-model train"),
-        *("dataset collect", "dataset stats", "db best", "db check", "db export", "db import"),
-        *("db list", "db merge", "db schema", "db stats", "doctor", "schema"),
-        *("targets calibrate", "targets list", "targets scaffold", "targets schema"),
-        *("targets show", "targets validate"),
-    ),
-}
-"""Commands by where their modules are: the record of ``db best`` is ``upkeep.db.BestLine``."""
+
+def _lines() -> dict[str, Any]:
+    """Return the types of what commands print by name, actions after a blank."""
+    lines = {
+        f"{name} {action}".rstrip(): line
+        for name, command in COMMANDS.items()
+        for action, line in command.LINES.items()
+    }
+    return {**{name: lines[name] for name in sorted(lines)}, ERROR: ErrorLine}
 
 
 def schema_names() -> tuple[str, ...]:
     """Return commands that have a schema, actions after a blank; :data:`ERROR` comes last."""
-    return (*sorted(name for names in _ROOMS.values() for name in names), ERROR)
+    return tuple(_lines())
 
 
 def output_schema(name: str) -> dict[str, Any]:
@@ -55,21 +39,19 @@ def output_schema(name: str) -> dict[str, Any]:
     Raises:
         UsageError: There is none of that name.
     """
-    if name not in schema_names():
-        raise UsageError(f"no schema of {name!r}", hint=did_you_mean(name, schema_names()))
-    if name == ERROR:
-        return json_schema(ErrorLine, "An error under --json", _about(ErrorLine))
-    room = next(room for room, names in _ROOMS.items() if name in names)
-    command, _, action = name.replace("-", "_").partition(" ")
-    record = f"{(action or command).title()}Line"
-    found = resolve_name(f"autoturbo.commands.{room}.{command}:{record}")
-    return json_schema(found, f"A line of 'autoturbo {name} --json'", _about(found))
+    lines = _lines()
+    if name not in lines:
+        raise UsageError(f"no schema of {name!r}", hint=did_you_mean(name, lines))
+    title = "An error under --json" if name == ERROR else f"A line of 'autoturbo {name} --json'"
+    return json_schema(lines[name], title, _about(lines[name]))
 
 
 def _about(record: Any) -> str:
     """Return what a record's docstring says; of several, one after the other."""
     if get_origin(record) in (Union, UnionType):
         return " ".join(filter(None, map(_about, get_args(record))))
-    for rule in getattr(record, "__metadata__", ()):
-        return rule.about or (_about(rule.type()) if isinstance(rule, DeferredType) else "")
+    if notes := getattr(record, "__metadata__", ()):
+        described = (note.about for note in notes if isinstance(note, Described))
+        deferred = (_about(note.type()) for note in notes if isinstance(note, DeferredType))
+        return next(filter(None, itertools.chain(described, deferred)), "")
     return " ".join(record.__doc__.split())

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Annotated, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.upkeep.output_schemas import output_schema, schema_names
 from autoturbo.schema import JsonSchema, TypedDict
 
 USAGE = "[COMMAND [ACTION]]"
@@ -24,7 +22,8 @@ class NamesLine(TypedDict):
     schemas: list[str]
 
 
-SchemaLine = NamesLine | Annotated[dict[str, Any], JsonSchema()]
+SchemaLine = NamesLine | JsonSchema
+LINES = {"": SchemaLine}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -35,6 +34,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print one, or their names."""
+    # it reads the list of commands, which this one is part of
+    from autoturbo.commands.upkeep.output_schemas import output_schema, schema_names
+
     if not options.names:
         console.emit(NamesLine(schemas=list(schema_names())))
         for name in schema_names():

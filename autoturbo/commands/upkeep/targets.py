@@ -17,7 +17,7 @@ from autoturbo.errors import TargetError
 from autoturbo.files import Kind
 from autoturbo.registry import HOST
 from autoturbo.report.units import capacity, macs, size
-from autoturbo.schema import DeferredType, JsonSchema, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, Described, JsonSchema, Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -30,8 +30,8 @@ EXAMPLE = "autoturbo targets show stcp920"
 
 UnitJson = TypedDict("UnitJson", {
     "name": str, "description": str, "clusters": Natural, "cores": Natural, "dtypes": list[Dtype],
-    "default_dtype": Dtype, "macs_per_s": Real, "lb_bytes": Natural, "gb_bytes": Natural,
-    "ddr_bytes_per_s": Real, "hash": Digest,
+    "default_dtype": Dtype, "macs_per_s": float, "lb_bytes": Natural, "gb_bytes": Natural,
+    "ddr_bytes_per_s": float, "hash": Digest,
 })  # fmt: skip
 """An accelerator by its name, and what it reaches."""
 
@@ -44,7 +44,7 @@ class KindOfUnit(UnitJson):
 
 MachineJson = TypedDict("MachineJson", {
     "name": str, "description": str, "units": list[KindOfUnit], "dtypes": list[Dtype],
-    "ddr_bytes_per_s": Real, "hash": Digest,
+    "ddr_bytes_per_s": float, "hash": Digest,
 })  # fmt: skip
 """A machine of several processing units."""
 
@@ -94,10 +94,10 @@ class FittedJson(TypedDict):
 
     field: str
     unit: str
-    before: Real
-    after: Real
-    low: Real
-    high: Real
+    before: float
+    after: float
+    low: float
+    high: float
     at_bound: bool
 
 
@@ -122,12 +122,12 @@ class CalibrateLine(TypedDict):
     table_sha256: Digest
     rows: Natural
     shapes: Natural
-    error_before: Real
-    error_after: Real
-    regime_us: Real
+    error_before: float
+    error_after: float
+    regime_us: float
     rows_below: Natural
-    error_below: Real | None
-    error_above: Real | None
+    error_below: float | None
+    error_above: float | None
     fitted: list[FittedJson]
     untouched: list[UntouchedJson]
 
@@ -141,14 +141,16 @@ def described() -> Any:
 
 
 _ABOUT = "The description itself, as a file of it would be."
-ShowLine = Annotated[dict[str, Any], DeferredType(of=f"{__name__}:described", about=_ABOUT)]
-SchemaLine = Annotated[dict[str, Any], JsonSchema(about="The JSON schema of target files.")]
+ShowLine = Annotated[
+    dict[str, Any], DeferredType(of=f"{__name__}:described"), Described(about=_ABOUT)
+]
+SchemaLine = Annotated[JsonSchema, Described(about="The JSON schema of target files.")]
 
 _ACTION = Actions()
-add_arguments, run = _ACTION.add_arguments, _ACTION.run
+add_arguments, run, LINES = _ACTION.add_arguments, _ACTION.run, _ACTION.lines
 
 
-@_ACTION("autoturbo targets list")
+@_ACTION("autoturbo targets list", ListLine)
 def _list(_options: argparse.Namespace, console: Console) -> int:
     """List the presets."""
     from autoturbo.commands.loading import load_presets
@@ -222,6 +224,7 @@ def _row(target: Target) -> tuple[str, str, str]:
 
 @_ACTION(
     "autoturbo targets show stcp920",
+    ShowLine,
     takes("target", metavar="TARGET", help="preset or target file"),
     usage="TARGET",
 )
@@ -246,6 +249,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo targets validate examples/targets/edge.yaml",
+    ValidateLine,
     takes("files", metavar="FILE", nargs="+", help="target file (YAML)"),
     usage="FILE...",
 )
@@ -282,6 +286,7 @@ def _wrong_with(name: str) -> list[TargetError]:
 
 @_ACTION(
     "autoturbo targets schema",
+    SchemaLine,
     takes(
         "--machine",
         action="store_true",
@@ -300,7 +305,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-@_ACTION("autoturbo targets scaffold > my.yaml")
+@_ACTION("autoturbo targets scaffold > my.yaml", ScaffoldLine)
 def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     """Print a commented template of a target file."""
     from autoturbo.hardware import scaffold
@@ -312,6 +317,7 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo targets calibrate my.yaml --measurements board.csv -o fitted.yaml",
+    CalibrateLine,
     takes("target", metavar="TARGET", help="preset or target file to begin with"),
     takes(
         "--measurements", metavar="FILE", type=Path, required=True,

@@ -21,7 +21,7 @@ from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.hardware.fields import Dtype
 from autoturbo.schedule.knobs import AUTO, model_knobs, subgraph_knobs
 from autoturbo.schedule.work import Floats
-from autoturbo.schema import Duration, Natural, Real, TypedDict
+from autoturbo.schema import Duration, Natural, TypedDict
 
 LICENSE: Final = "Apache-2.0"
 
@@ -30,7 +30,7 @@ QUANTILES: Final = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.
 
 
 Quantiles = TypedDict(
-    "Quantiles", {"min": Real, "p10": Real, "median": Real, "p90": Real, "max": Real}
+    "Quantiles", {"min": float, "p10": float, "median": float, "p90": float, "max": float}
 )
 
 
@@ -55,7 +55,7 @@ OriginCard = TypedDict("OriginCard", {
 })  # fmt: skip
 """What was measured of the settings of one origin."""
 
-AlikeCard = TypedDict("AlikeCard", {"settings": Natural, "largest_relative_error": Real | None})
+AlikeCard = TypedDict("AlikeCard", {"settings": Natural, "largest_relative_error": float | None})
 """Settings whose clusters work alike, and how far sums of kernels are off at most."""
 
 JointCard = TypedDict("JointCard", {

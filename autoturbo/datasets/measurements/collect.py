@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import Field, TypeAdapter
 
 from autoturbo.datasets.measurements.sampling import CandidateSource, Sample, read_setting
 from autoturbo.datasets.measurements.shards import (
@@ -41,6 +40,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.json_lines import JsonLines
 from autoturbo.registry import SIMULATOR
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schema import Described, InvalidError, Name, Natural, TypedDict, checked
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Measurement, Outcome
 from autoturbo.simulator.measurers import Measurer, asked, find_measurer
@@ -222,22 +222,27 @@ def begin(collection: Collection, folder: Path) -> None:
     atomic_write(path, text + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
-    """What must be right of a part in a collection's file: a name of files in its folder."""
+class _PartEntry(TypedDict):
+    """A part in a collection's file; its shard is a name of files in the folder."""
 
-    shard: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,240}$")]
+    shard: Annotated[str, Described(pattern="[A-Za-z0-9._-]{1,240}")]
+    model: Name
+    graph_hash: str
+    batch: Natural | None
+    target: str
+    target_hash: str
+    dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """What must be right in a collection's file."""
+class _CollectionFile(TypedDict):
+    """A collection's file."""
 
+    schema: Natural
     versions: dict[str, str]
-    seed: int
-    settings: int
+    seed: Natural
+    settings: Natural
     recipe: dict[str, Any]
-    parts: list[_Shard]
+    parts: list[_PartEntry]
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
@@ -251,8 +256,8 @@ def read_collection(folder: Path) -> dict[str, Any]:
         document = read_json(path)
         version = document.get("schema") if isinstance(document, dict) else None
         if version == DATASET_SCHEMA:
-            TypeAdapter(_Described).validate_python(document)
-    except (OSError, ValueError):
+            document = checked(_CollectionFile, document)
+    except (OSError, ValueError, InvalidError):
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read", Location(path), hint) from None
     if version != DATASET_SCHEMA:

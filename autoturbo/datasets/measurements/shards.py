@@ -12,14 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-from pydantic import Field, TypeAdapter
+from typing import Any, Final
 
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.extras import how_to_install
-from autoturbo.files import atomic_write, is_bomb, read_text
+from autoturbo.files import atomic_write, is_bomb, read_json
 from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
+from autoturbo.schema import InvalidError, checked, form_of
 from autoturbo.simulator.measurement import SIMULATOR_VERSION
 from autoturbo.simulator.plan import COLUMNS as PLAN_COLUMNS
 
@@ -105,8 +104,6 @@ TABLES: Final = {"settings": SETTINGS, "kernels": KERNELS}
 Row = dict[str, Any]
 """Values by the column's name; one that is missing is null."""
 
-Count = Annotated[int, Field(ge=0)]
-
 
 @dataclass(frozen=True, slots=True)
 class Seal:
@@ -121,10 +118,10 @@ class Seal:
         kernels_sha256: Of the file.
     """
 
-    schema: Count
-    settings: Count
-    kernels: Count
-    repeats: Count
+    schema: int
+    settings: int
+    kernels: int
+    repeats: int
     settings_sha256: str
     kernels_sha256: str
 
@@ -195,8 +192,8 @@ def read_seal(folder: Path, name: str) -> Seal:
     """  # noqa: DOC501  damaged() and other_version() make the errors
     path = _place(folder, "shards", name)
     try:
-        seal = TypeAdapter(Seal).validate_json(read_text(path), strict=True)
-    except (OSError, ValueError):
+        seal = Seal(**checked(form_of(Seal), read_json(path)))
+    except (OSError, ValueError, InvalidError):
         raise damaged(path, "cannot be read") from None
     if seal.schema != DATASET_SCHEMA:
         raise other_version(path, seal.schema)

@@ -52,7 +52,6 @@ from autoturbo.schedule.knobs.kinds import (
 )
 from autoturbo.schedule.knobs.spelling import respelled
 from autoturbo.schedule.unit_knobs import UnitKnobs
-from autoturbo.schema import Real
 
 SCHEDULER_VERSION = "7"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -696,7 +695,7 @@ LAYER_ORDERS: Final = (AUTO, BRANCHES, LONGEST_PATH)
 SAMPLES: Final = next(n for n, d in model_knobs().items() if isinstance(d, Samples))
 """The knob of the samples that a cluster processes at once."""
 
-KnobsJson = dict[str, str | Real | list[dict[str, str | Real]]]
+KnobsJson = dict[str, str | float | list[dict[str, str | float]]]
 """Knobs that are not "auto", by name, as commands print them; overrides are a list."""
 
 KernelKnobs = tuple[Value, ...]
