@@ -46,7 +46,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.search.constants import SEARCH, Climbing, SearchConstants
 from autoturbo.search.evolution import make_ranker
-from autoturbo.search.executors.base import RemoteEvaluator, guarded
+from autoturbo.search.executors.base import guarded
+from autoturbo.search.executors.remote import RemoteEvaluator
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.pins import broken, pins_of_run
