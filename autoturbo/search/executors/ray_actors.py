@@ -53,14 +53,7 @@ class _ActorWorker(Worker):
 
 
 class _RayActors:
-    """The transport to actors; :class:`Transport` has its methods.
-
-    Args:
-        address: As :class:`RayExecutor` has it, and what follows.
-        jobs: Likewise.
-        runtime_env: Likewise.
-        resource: Likewise.
-    """
+    """The transport to actors, with the arguments of :class:`RayExecutor`."""
 
     noun = "an actor"
     start_s = None  # one that finds no place may still get it

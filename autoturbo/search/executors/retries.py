@@ -12,11 +12,11 @@ TRIES = 2
 """Tries of a candidate whose worker dies: the second time it is the candidate's fault."""
 
 TRIES_AMONG_KILLS = 4
-"""Likewise, once :data:`ACQUITTED` candidates that had lost one were measured in the end: somebody
+"""Tries once :data:`ACQUITTED` candidates that had lost a worker were measured in the end: somebody
 kills workers."""
 
 ACQUITTED = 2
-"""One may be chance: a machine short of memory for a moment."""
+"""Such candidates: one may be chance, a machine short of memory for a moment."""
 
 EXCUSED = 8
 """Retries of a candidate whose machine is lost: after these it counts as failed."""
