@@ -65,7 +65,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
             UsageError: There is no such measurer.
         """
         from autoturbo.heterogeneous.evaluator import evaluator_of
-        from autoturbo.search.executors.processes import evaluator_by
+        from autoturbo.search.executors.remote import evaluator_by
 
         if self.measurer != SIMULATOR and (on := self.on_target()):
             return evaluator_by(on.measurer, on.model, on.target, on.dtype)

@@ -45,7 +45,8 @@ from autoturbo.schedule.chip_part import WHOLE, used_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.search.constants import SEARCH, Climbing, SearchConstants
-from autoturbo.search.executors.base import RemoteEvaluator, guarded
+from autoturbo.search.executors.base import guarded
+from autoturbo.search.executors.remote import RemoteEvaluator
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, find_objectives

@@ -34,11 +34,14 @@ from autoturbo.search.executors import (
     guarded,
     make_executor,
     measured,
-    ray_pool,
+    ray_actors,
     ray_session,
 )
-from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, PairCache, RetryPolicy, lost
+from autoturbo.search.executors.base import Answer
+from autoturbo.search.executors.pool import Lost
 from autoturbo.search.executors.ray_session import Session, connect
+from autoturbo.search.executors.retries import ACQUITTED, RetryPolicy, lost
+from autoturbo.search.executors.worker import HELD, PairCache
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.simulator.outcomes import TIME_IS_UP, outcome_of
@@ -242,7 +245,7 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
 
 @pytest.mark.full
 def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.search.executors.processes.STILLBORN", 4)
+    monkeypatch.setattr("autoturbo.search.executors.pool.STILLBORN", 4)
     executor = build(ProcessExecutor, make_vanishing, 1)
     with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
@@ -586,7 +589,7 @@ def test_a_resource_that_no_node_has_is_refused() -> None:
 def test_it_is_said_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray_pool, "_SAY_S", 0.3)
+    monkeypatch.setattr(ray_actors, "_SAY_S", 0.3)
     OwnRay.start()
     ray: Any = importlib.import_module("ray")  # most of it is not annotated
     others = [ray.remote(num_cpus=1)(Landscape).remote() for _ in range(2)]
@@ -615,12 +618,14 @@ def test_it_is_said_what_is_waited_for(
 def test_a_lost_cluster_ends_a_run_at_once() -> None:
     executor = build(RayExecutor, make_landscape)
     assert isinstance(executor, RayExecutor)
+    transport = executor._transport
+    assert isinstance(transport, ray_actors._RayActors)
     try:
-        executor._watch.lost = "Ray's head has died: Connection refused"
+        transport.watch.lost = "Ray's head has died: Connection refused"
         with pytest.raises(ExecutorError, match="Connection refused; start Ray again"):
             executor.put(tasks(BATCH))
     finally:
-        executor._watch.lost = None
+        transport.watch.lost = None
         executor.close()
 
 
@@ -712,19 +717,25 @@ def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
 @pytest.mark.full
 @pytest.mark.ray
 def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None:
-    task = tasks(BATCH)[1]
-    executor = build(RayExecutor, make_landscape, 1)
+    task, poison = tasks([BATCH[1], POISON])
+    executor = build(RayExecutor, Hanging, 1)
     assert isinstance(executor, RayExecutor)
+    ray: Any = importlib.import_module("ray")  # most of it is not annotated
     try:
         outcomes(executor, BATCH[:1])
+        executor._pace.seconds = 0.1  # so fast that an actor is given the next order beforehand
         assert executor._retries.verdict(task) is None  # it has lost an actor
-        executor.put([task])
+        executor.put([task, poison])
         (worker,) = executor._workers
-        executor._ray.wait(list(worker.orders), num_returns=len(worker.orders))
-        found = executor._bury(worker, executor._errors.RayActorError())
+        first, second = worker.references
+        ray.wait([first])
+        ray.kill(worker.actor)
+        ray.wait([second])
+        found = executor.take()
         assert [(a.number, a.outcome) for a in found] == [(task.number, expected()[task.number])]
         assert executor._retries.acquitted == 1
-        assert not executor._retries.tries
+        assert list(executor._retries.tries) == [poison.key]  # it was alone from then on
+        assert list(executor._alone) == [poison]
     finally:
         executor.close()
 
@@ -741,7 +752,7 @@ def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
         executor.put([poison, other])
         (worker,) = executor._workers
         assert len(worker.orders) == 2
-        assert executor._bury(worker, executor._errors.RayActorError()) == []
+        assert executor._bury(worker, Lost(ExecutorError("the actor died"))) == []
         assert not executor._retries.tries
         assert list(executor._alone) == [poison, other]
         while (
@@ -750,7 +761,7 @@ def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
             assert executor.take(0.1) == []  # another actor starts and builds its evaluator
         (worker,) = executor._workers
         assert len(worker.orders) == 1  # and has the poison alone, though it seems to be fast
-        executor._bury(worker, executor._errors.RayActorError())
+        executor._bury(worker, Lost(ExecutorError("the actor died")))
         assert list(executor._retries.tries) == [poison.key]
     finally:
         executor.close()

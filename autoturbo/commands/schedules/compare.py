@@ -203,7 +203,7 @@ def compare(
     from autoturbo.database.believing import simulated_otherwise
     from autoturbo.hardware import known_error
     from autoturbo.registry import SCHEDULERS, SIMULATOR
-    from autoturbo.search.executors.processes import evaluator_by
+    from autoturbo.search.executors.remote import evaluator_by
     from autoturbo.simulator.unpublished import simulated_range
 
     chosen = dtype or target.default_dtype

@@ -11,13 +11,13 @@ from autoturbo.search.executors.base import (
     Executor,
     InProcessExecutor,
     MakeEvaluator,
-    RemoteEvaluator,
     Task,
     guarded,
     measured,
 )
 from autoturbo.search.executors.processes import ProcessExecutor
-from autoturbo.search.executors.ray_pool import RayExecutor
+from autoturbo.search.executors.ray_actors import RayExecutor
+from autoturbo.search.executors.remote import RemoteEvaluator
 
 
 def make_executor(

@@ -1,0 +1,143 @@
+"""The pool by itself: whom it blames, over a transport that has no workers but a script."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+
+from autoturbo.errors import ExecutorError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.executors.base import Answer, MakeEvaluator, Task
+from autoturbo.search.executors.pool import Lost, Reply, Worker, WorkerPool
+from autoturbo.search.executors.retries import EXCUSED, lost
+from autoturbo.simulator.measurement import Failure
+from tests.search.search_doubles import make_landscape, measurement
+
+DIED = Lost(ExecutorError("workers end"))
+GONE = Lost(ExecutorError("workers end"), excused=True)
+FINE = measurement(1.0)
+FIRST, SECOND = Task("toy", 0, Knobs()), Task("toy", 1, Knobs())
+
+
+class Scripted:
+    """Replies to every order at once: a task's replies are the script's while there are any."""
+
+    noun, start_s = "a worker", None
+
+    def __init__(self, width: int, script: dict[int, list[Reply]]) -> None:
+        self.width, self.script = width, script
+        self.replies: dict[Worker, deque[Reply]] = {}
+        self.killed = 0
+        self.sent: list[list[int]] = []
+
+    def introduce(self, pair: str, make_evaluator: MakeEvaluator) -> None:
+        pass
+
+    def start(self) -> Worker:
+        worker = Worker()
+        self.replies[worker] = deque[Reply]([None])
+        return worker
+
+    def prepare(self, worker: Worker, pair: str) -> None:
+        del pair
+        self.replies[worker].append(None)
+
+    def measure(self, worker: Worker, portion: tuple[Task, ...]) -> None:
+        self.sent.append([task.number for task in portion])
+        reply: Reply = [Answer(task.pair, task.number, FINE) for task in portion]
+        for task in portion:
+            if self.script.get(task.number):
+                reply = self.script[task.number].pop(0)
+        self.replies[worker].append(reply)
+
+    def wait(self, workers: Sequence[Worker], limit_s: float) -> list[tuple[Worker, Reply]]:
+        del limit_s
+        return [(one, self.replies[one].popleft()) for one in workers if self.replies[one]]
+
+    def kill(self, worker: Worker) -> None:
+        self.killed += 1
+        del self.replies[worker]
+
+    def waits_for(self) -> str | None:
+        return "nothing comes"
+
+    def close(self) -> None:
+        pass
+
+
+def pool_of(transport: Scripted) -> WorkerPool[Worker]:
+    pool = WorkerPool[Worker](transport)
+    pool.introduce("toy", make_landscape)
+    return pool
+
+
+def outcomes(pool: WorkerPool[Worker], tasks: Sequence[Task]) -> dict[int, object]:
+    pool.put(tasks)
+    found: dict[int, object] = {}
+    while pool.busy:
+        found |= {answer.number: answer.outcome for answer in pool.take()}
+    return found
+
+
+def test_who_was_alone_with_a_worker_twice_has_killed_it() -> None:
+    transport = Scripted(1, {0: [DIED, DIED, DIED]})
+    assert outcomes(pool_of(transport), [FIRST, SECOND]) == {0: lost(2), 1: FINE}
+    assert transport.sent == [[0], [0], [1]]
+
+
+def test_a_lost_machine_is_nobodys_fault_for_some_times() -> None:
+    few, many = [GONE] * (EXCUSED - 1), [GONE] * EXCUSED
+    transport = Scripted(2, {0: [*few], 1: [*many]})
+    assert outcomes(pool_of(transport), [FIRST, SECOND]) == {0: FINE, 1: lost(EXCUSED)}
+    assert transport.killed == len(few) + len(many)
+
+
+def test_who_had_company_is_tried_alone_before_it_is_blamed() -> None:
+    transport = Scripted(1, {0: [DIED, DIED, Lost(DIED.error, reason="memory")]})
+    pool = pool_of(transport)
+    pool._pace.seconds = 0.1  # so fast that a worker is given the next order beforehand
+    found = outcomes(pool, [FIRST, SECOND])
+    assert found.pop(1) == FINE
+    failure = found.pop(0)
+    assert isinstance(failure, Failure)
+    assert failure == lost(2, "memory")
+    assert transport.sent == [[0], [1], [0], [0], [1]]
+
+
+def test_places_that_go_take_the_workers_that_have_not_started() -> None:
+    transport = Scripted(3, {})
+    pool = pool_of(transport)
+    pool.put([FIRST])
+    assert (len(pool._workers), transport.killed) == (3, 0)
+    transport.width = 1
+    assert outcomes(pool, [SECOND]) == {0: FINE, 1: FINE}
+    assert (len(pool._workers), transport.killed) == (1, 2)
+
+
+def test_time_that_ends_before_any_worker_came_is_an_error() -> None:
+    pool = pool_of(Scripted(1, {}))
+    pool.put([FIRST])
+    with pytest.raises(ExecutorError, match="nothing was measured: the time is up, and nothing"):
+        pool.withdraw()
+    assert outcomes(pool, [SECOND]) == {1: FINE}
+    pool.put([FIRST, SECOND, Task("toy", 2, Knobs())])
+    pool.withdraw()  # something was measured, and two are on their way
+    assert outcomes(pool, []) == {0: FINE, 1: FINE}
+
+
+def test_a_worker_that_stands_still_is_replaced() -> None:
+    transport = Scripted(1, {})
+    pool = WorkerPool[Worker](transport, timeout_s=5.0)
+    pool.put([FIRST, SECOND])
+    (worker,) = pool._workers
+    while not any(worker.orders):
+        pool._collect(0.0)
+        pool._assign()
+    transport.replies[worker].clear()
+    worker.since -= 6.0
+    assert [answer.outcome for answer in pool.take()] == [
+        Failure("timeout", "not measured within 5 s")
+    ]
+    assert outcomes(pool, []) == {1: FINE}
