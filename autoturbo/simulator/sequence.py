@@ -187,7 +187,7 @@ def _cluster_pass(
     return ClusterPass(signatures, kernels, copies, around, seconds, whole)
 
 
-def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
+def launched_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
     """Return each kernel's seconds in order on a cluster, with its copies and its launch.
 
     Of kernels by themselves: what one fetches while another runs is left out.

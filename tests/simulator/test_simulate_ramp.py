@@ -19,7 +19,7 @@ from autoturbo.simulator.breakdown.shares import schedule_shares
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.kernels import Quantity
 from autoturbo.simulator.plan import COLUMNS
-from autoturbo.simulator.sequence import KernelMemory, kernel_seconds, pass_intervals, simulate
+from autoturbo.simulator.sequence import KernelMemory, launched_seconds, pass_intervals, simulate
 from tests.simulator.simulate_samples import evaluator, target_of
 
 RAMP = 5e-6
@@ -70,7 +70,7 @@ def test_without_one_nothing_changes() -> None:
 
 
 def test_every_kernel_of_a_schedule_pays_its_own(plain: Schedule, ramped: Schedule) -> None:
-    lost = kernel_seconds(ramped, KernelMemory()) - kernel_seconds(plain, KernelMemory())
+    lost = launched_seconds(ramped, KernelMemory()) - launched_seconds(plain, KernelMemory())
     assert lost == pytest.approx(WITH.ramp(work(plain)), rel=1e-6)
     ramps = lost.sum() * plain.share.loops
     assert simulate(ramped).latency - simulate(plain).latency == pytest.approx(ramps, rel=1e-6)
