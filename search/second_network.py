@@ -37,7 +37,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurers import Timed
-from autoturbo.simulator.sequence import KernelMemory, kernel_seconds
+from autoturbo.simulator.sequence import KernelMemory, launched_seconds
 from autoturbo.tuning.tuner import tune
 
 NETWORKS = ("googlenet", "mobilenet_v2", "resnet50", "densenet121", "squeezenet1_1", "vgg19")
@@ -62,7 +62,7 @@ class GroupingBoard(NoisyLatency):
         """Return the true latency."""
         simulated, instances = super().build(schedule), schedule.instances
         count = len(schedule.timelines)
-        seconds = np.concatenate([kernel_seconds(schedule, self.memory, c) for c in range(count)])
+        seconds = np.concatenate([launched_seconds(schedule, self.memory, c) for c in range(count)])
         groups = [instances.subgraphs[int(instances.subgraph[i])] for i in schedule.order]
         further = np.asarray([len(group.layers) - 1 for group in groups])
         slower = 1 + float(os.environ[SLOWER]) / 100 * further

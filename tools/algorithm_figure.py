@@ -23,8 +23,9 @@ from autoturbo.report.trace import trace_events
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.sequence import pass_intervals
+from autoturbo.simulator.whole_pass import KernelInterval
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "resnet50-pass.svg"
 

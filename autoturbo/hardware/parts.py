@@ -385,6 +385,12 @@ class Overheads:
         """
         return self.per_kernel + self.ramp(work)
 
+    def before_work(
+        self, work: NDArray[np.float64], opens: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return launch and ramp of kernels, which come before their work; 0 without a launch."""
+        return (self.kernel_launch + self.ramp(work)) * opens
+
     def of_launches(
         self, work: NDArray[np.float64], opens: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
@@ -395,7 +401,7 @@ class Overheads:
             opens: Whether each has a launch of its own; the last before such one pays the barrier.
         """
         goes_on = ~opens
-        saved = (self.kernel_launch + self.ramp(work)) * goes_on
+        saved = self.before_work(work, goes_on)
         saved[:-1] += self.barrier * goes_on[1:]
         return self.around(work) - saved
 

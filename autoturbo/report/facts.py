@@ -31,12 +31,12 @@ from autoturbo.search.openings import make_ranker
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
 from autoturbo.simulator.breakdown.attribution import Limit
-from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulator.breakdown.shares import ScheduleShares, schedule_shares
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.gap import gap_parts
 from autoturbo.simulator.measurement import Failure, Measurement
-from autoturbo.simulator.sequence import KernelMemory, simulate
+from autoturbo.simulator.sequence import KernelMemory, pass_intervals, simulate
+from autoturbo.simulator.whole_pass import KernelInterval
 from autoturbo.verifier import VERIFIER_VERSION, verify_schedule
 from autoturbo.verifier.findings import Check
 

@@ -21,8 +21,8 @@ from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import KernelInterval
 from autoturbo.simulator.breakdown.shares import Shares
+from autoturbo.simulator.whole_pass import KernelInterval
 
 MOST_LAYERS = 400
 """Layers that are drawn one by one; of larger models only the sub-graphs are drawn."""

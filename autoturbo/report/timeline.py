@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autoturbo.report.facts import Measured
 from autoturbo.report.filling import Chart, Columns, evenly, group_colours
 from autoturbo.report.names import kernel_label, layer_label
-from autoturbo.report.trace import held_bytes, step_times
+from autoturbo.report.trace import held_bytes
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.loads import COPY, NO_LOADS
@@ -21,7 +21,8 @@ from autoturbo.schedule.context import Zones
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import KernelInterval
+from autoturbo.simulator.sequence import passed_times, step_times
+from autoturbo.simulator.whole_pass import KernelInterval
 from autoturbo.verifier.findings import tensor_name
 
 MOST_BARS = 4000
@@ -431,12 +432,8 @@ def _loads(schedule: Schedule, kernels: Sequence[KernelInterval], cluster: int |
     """
     loads = NO_LOADS if cluster is None else schedule.loads(cluster)
     owner = np.where(loads.kept < 0, np.arange(len(loads.kept)), loads.kept)
-    passed = [
-        kernels[k].done[i] if i != COPY else kernels[k].body
-        for k, i in zip(loads.kernel.tolist(), loads.passed.tolist(), strict=True)
-    ]
     last = np.zeros(len(owner))
-    np.maximum.at(last, owner, np.asarray(passed, np.float64))
+    np.maximum.at(last, owner, passed_times(loads, kernels))
     rows = []
     for load in np.flatnonzero(loads.fetched & (loads.instruction != COPY)).tolist():
         kernel, instruction = kernels[int(loads.kernel[load])], int(loads.instruction[load])

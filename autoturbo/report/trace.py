@@ -20,7 +20,8 @@ from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
+from autoturbo.simulator.sequence import pass_intervals, step_times
+from autoturbo.simulator.whole_pass import KernelInterval
 from autoturbo.verifier.findings import instance_name
 
 DETAILS = ("kernels", "layers", "instructions")
@@ -205,17 +206,3 @@ def held_bytes(birth: Ints, death: Ints, sizes: Ints, steps: int) -> Ints:
     np.add.at(change, birth, sizes)
     np.subtract.at(change, death + 1, sizes)
     return change.cumsum()[:steps]
-
-
-def step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:
-    """Return the seconds at which each step of a timeline begins."""
-    times = []
-    for number, kernel in enumerate(kernels):
-        times.append(kernel.begin)
-        begins = kernel.layers()[:, 0]
-        latest = kernel.body
-        for layer in range(int(rows[number + 1] - rows[number])):
-            known = layer < len(begins) and not np.isnan(begins[layer])
-            latest = max(latest, float(begins[layer])) if known else latest
-            times.append(latest)
-    return times

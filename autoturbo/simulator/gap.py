@@ -15,17 +15,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import timed_value
 from autoturbo.schedule.codegen.instructions import DMA_IN, DMA_OUT, ENGINES, Column
-from autoturbo.schedule.codegen.loads import COPY
 from autoturbo.schedule.knobs.kinds import FAR
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.work import Floats
-from autoturbo.simulator.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulator.measurement import Measurement
-from autoturbo.simulator.sequence import KernelMemory
+from autoturbo.simulator.sequence import (
+    KernelMemory,
+    pass_intervals,
+    passed_times,
+    step_times,
+)
 from autoturbo.simulator.unpublished import timed_again
+from autoturbo.simulator.whole_pass import KernelInterval
 
 WAITS: Final = (
     "overheads.kernel_launch_us", "overheads.barrier_us", "overheads.kernel_ramp_us",
@@ -105,31 +107,16 @@ def idle_ddr_seconds(schedule: Schedule, memory: KernelMemory | None = None) -> 
     )
     loads = dataclasses.replace(schedule, timelines=ahead).loads()
     kernels = [one for one in pass_intervals(schedule, memory) if one.cluster == 0]
-    starts = _step_starts(kernels, schedule.timelines[0].first_steps)
-    passed = np.asarray([
-        kernels[k].body if i == COPY else kernels[k].done[i]
-        for k, i in zip(loads.kernel, loads.passed, strict=True)
-    ])  # fmt: skip
+    starts = step_times(schedule.timelines[0].rows, kernels)
+    passed = passed_times(loads, kernels)
     waiting = []
     for load in np.flatnonzero(loads.fetched & (loads.inputs == 0)).tolist():
         after, kernel = loads.after[load], kernels[int(loads.kernel[load])]
         free = 0.0 if after < 0 else float(passed[after])
-        begin = max(float(starts[int(loads.birth[load])]), free)
+        begin = max(starts[int(loads.birth[load])], free)
         waiting.append((begin, float(kernel.issued[loads.instruction[load]])))
     idle = _covered(waiting) - _covered_both(waiting, list(_busy(kernels)))
     return max(idle, 0.0) * schedule.share.loops
-
-
-def _step_starts(kernels: list[KernelInterval], first_steps: Ints) -> Floats:
-    """Return when every step of a pass begins; a kernel's first is that of its copies."""
-    starts = np.zeros(int(first_steps[-1]) + 1 + len(kernels[-1].layers()) + 1)
-    for kernel, first in zip(kernels, first_steps.tolist(), strict=True):
-        starts[first] = kernel.begin
-        begun = kernel.body
-        for layer, begin in enumerate(kernel.layers()[:, 0].tolist()):
-            begun = begun if np.isnan(begin) else max(begun, begin)
-            starts[first + 1 + layer] = begun
-    return np.maximum.accumulate(starts)
 
 
 def _busy(kernels: list[KernelInterval]) -> Iterator[tuple[float, float]]:

@@ -24,7 +24,13 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.tiling import TilingRules
 from autoturbo.schedule.context import SchedulingContext
-from autoturbo.schedule.memory.timeline import BufferRules, build_timeline, without_outputs
+from autoturbo.schedule.knobs import AUTO, Value
+from autoturbo.schedule.memory.timeline import (
+    BufferRules,
+    Timeline,
+    build_timeline,
+    without_outputs,
+)
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import KernelRules
@@ -108,16 +114,8 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         book: The known parts of the model; the sub-graphs are in terms of its layers.
         wanted: The sub-graphs, at least one.
     """
-    context = book.context
-    subgraphs = [bound.subgraph for bound in wanted]
-    graph, first = side_by_side(book, subgraphs, _representative)
-    cores = context.target.cores
-    spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
-    chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
-    rules = [BufferRules()] * len(graph.subgraphs)
-    limits = tuple(most if most < cores else 0 for most, _ in spread)
-    placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count, limits=limits)
-    laid = build_timeline(graph, range(graph.count), placement, rules)
+    context, rules = book.context, [BufferRules()] * len(wanted)
+    _, first, placement, laid = lay_side_by_side(book, wanted, _representative, rules, rules[0])
     layouts = []
     for instance, bound in enumerate(wanted, first):
         template = laid.templates[instance]
@@ -130,13 +128,74 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
             float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
-            float(cores_used(chosen[instance])),
+            float(cores_used(placement.bindings[instance])),
         )  # fmt: skip
         layouts.append(Layout(
             stages, streams, outputs, int(laid.copied[instance, Scope.DDR]), tail,
             shared and bound.subgraph.split.instances > 1, laid.spare[instance],
         ))  # fmt: skip
     return layouts
+
+
+class SideBySide(NamedTuple):
+    """Parts of sub-graphs in one timeline, each as if alone, with its boundary in DDR.
+
+    Attributes:
+        graph: The parts, behind the whole layers that they read.
+        first: Number of these layers.
+        placement: Bindings of the parts, and where their outputs are kept.
+        timeline: Their buffers and streams.
+    """
+
+    graph: InstanceGraph
+    first: int
+    placement: Placement
+    timeline: Timeline
+
+
+def lay_side_by_side(
+    book: PartBook,
+    wanted: Sequence[Bound],
+    choose: Callable[[Parts], Ints],
+    rules: Sequence[BufferRules],
+    leading: BufferRules,
+) -> SideBySide:
+    """Lay out parts of sub-graphs one after another, each as if it were alone.
+
+    Args:
+        book: The known parts of the model; the sub-graphs are in terms of its layers.
+        wanted: The sub-graphs.
+        choose: Says which parts of a sub-graph are taken, as indices.
+        rules: Rules of each sub-graph's buffers.
+        leading: Rules of the layers that they read.
+
+    Returns:
+        The parts, behind the layers that they read.
+    """
+    graph, first = side_by_side(book, [bound.subgraph for bound in wanted], choose)
+    cores = book.context.target.cores
+    spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
+    owners, shapes = graph.subgraph.tolist(), graph.shape.tolist()
+    placement = Placement(
+        tuple(chosen_binding(book, s, *spread[own]) for s, own in zip(shapes, owners, strict=True)),
+        (Scope.DDR,) * graph.count,
+        limits=tuple(most if most < cores else 0 for most, _ in (spread[own] for own in owners)),
+    )
+    buffers = [leading] * first + list(rules)
+    timeline = build_timeline(graph, range(graph.count), placement, buffers)
+    return SideBySide(graph, first, placement, timeline)
+
+
+def cores_of(context: SchedulingContext, cores: Value, depth: Value) -> tuple[int, int | None]:
+    """Return the cores of a sub-graph's parts and the loop spread from, given its knobs.
+
+    Args:
+        context: The model on the target.
+        cores: Value of the knob ``cores``; ``"auto"`` for all of them.
+        depth: Value of ``core_parallel_dim``; ``"auto"`` for the outermost.
+    """
+    most = context.target.cores if cores == AUTO else int(cores)
+    return most, None if depth == AUTO else int(depth)
 
 
 def side_by_side(

@@ -20,7 +20,6 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.context import SchedulingContext, Zones
 from autoturbo.schedule.knobs import (
-    AUTO,
     KernelKnobs,
     Knobs,
     SubGraphKnobs,
@@ -42,7 +41,14 @@ from autoturbo.schedule.pipeline import (
 from autoturbo.schedule.place.instances import PartBook
 from autoturbo.schedule.work import Floats
 from autoturbo.simulator.contract import PlanStatistics
-from autoturbo.simulator.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
+from autoturbo.simulator.isolated import (
+    ISOLATED,
+    Bound,
+    Layout,
+    cores_of,
+    isolated_kernels,
+    lay_out,
+)
 
 CAPACITIES: Final = (
     "whole_input_bytes", "whole_output_bytes", "lb_bytes", "weight_room_bytes", "gb_room_bytes",
@@ -229,8 +235,7 @@ class KernelStatistics:
         """Return the key of a kernel in isolation: its part, its cores and its rules."""
         values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         context = self._subgraphs[part][0]
-        cores = context.target.cores if values["cores"] == AUTO else int(values["cores"])
-        depth = None if values["core_parallel_dim"] == AUTO else int(values["core_parallel_dim"])
+        cores, depth = cores_of(context, values["cores"], values["core_parallel_dim"])
         # what spills of a part alone is found with the published victim
         rules = {name: values[name] for name in RULE_KNOBS if name != "spill_victim"}
         return part, cores, depth, rules_of(context, Knobs(**rules))

@@ -8,13 +8,17 @@ Otherwise a kernel, its copies included, starts when its cluster is free and eve
 another cluster that it reads from has ended, one barrier later. Passes follow each other on every
 cluster, but clusters may be in different passes: what they hand over has room for two passes, so a
 kernel also waits for those on other clusters that still read what it made two passes before.
+
+:func:`cluster_passes` has the seconds of every kernel and :func:`run_passes` says when each begins.
+All else is made of these: the sums of :func:`simulate`, :func:`pass_intervals`, and the shares of
+:mod:`autoturbo.simulator.breakdown`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,7 +30,8 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.instructions import ENGINES
+from autoturbo.schedule.codegen.instructions import ENGINES, Instructions
+from autoturbo.schedule.codegen.loads import COPY, Loads
 from autoturbo.schedule.memory.allocate import peak_use
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
@@ -40,11 +45,17 @@ from autoturbo.simulator.kernels import (
     WAIT,
     Quantity,
     dma_bandwidth,
+    issue,
     overlaps_of,
     run_kernel,
 )
 from autoturbo.simulator.measurement import Measurement
-from autoturbo.simulator.whole_pass import PassRun, run_passes_whole
+from autoturbo.simulator.whole_pass import (
+    KernelInterval,
+    PassRun,
+    made_elsewhere,
+    run_passes_whole,
+)
 
 
 @dataclass(eq=False)
@@ -99,51 +110,53 @@ def _seconds(size: Ints | Floats, rate: float) -> Floats:
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 
-def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
-    """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
-    memory = KernelMemory() if memory is None else memory
-    passes = _passes(schedule, memory)
-    joint = _Pass(
-        [s for one in passes for s in one.signatures],
-        np.concatenate([one.kernels for one in passes]),
-        np.concatenate([one.seconds for one in passes]),
-        np.sum([one.totals for one in passes], axis=0),
-    )
-    if len(passes) == 1:
-        latency = float(joint.totals[Quantity.SECONDS]) * schedule.share.loops
-    else:
-        latency = _joint_latency(schedule, joint.seconds)
-    mean = joint.totals / len(passes)
-    # Clusters launch side by side: the one with most counts.
-    launches = max(int(schedule.opens(c).sum()) for c in range(len(passes)))
-    return _measurement(schedule, joint, latency, mean, launches)
+class ClusterPass(NamedTuple):
+    """A pass of one cluster, kernel by kernel.
 
-
-class _Pass(NamedTuple):
-    """One pass of one cluster, or of all of them.
-
-    Signatures, what each kernel takes, seconds of each with the copies before it and what is
-    paid per launch, and sums.
+    Attributes:
+        signatures: Signatures of the kernels, in order.
+        kernels: What each takes by :class:`Quantity`, ``(kernels, quantities)``.
+        copies: Results of :func:`movement_times` for the copies before each.
+        around: Seconds of its launch, its ramp and the barrier after it.
+        seconds: Seconds from the begin of its copies to the end of its barrier.
+        whole: The pass run whole, where loads run over its kernels.
     """
 
     signatures: list[bytes]
     kernels: Floats
+    copies: Floats
+    around: Floats
     seconds: Floats
-    totals: Floats
+    whole: PassRun | None
+
+    def totals(self, copied: Ints, target: Target) -> Floats:
+        """Return the sums over the kernels and the copies before them, by :class:`Quantity`.
+
+        Args:
+            copied: Bytes of the copies, by scope.
+            target: The target.
+        """
+        totals: Floats = self.kernels.sum(axis=0)
+        if self.whole is not None:
+            totals = totals - self.whole.left_out
+            totals[OF_TIME] = self.whole.totals[OF_TIME]
+        totals[Quantity.SECONDS] = self.seconds.sum()
+        totals[Quantity.BUSY_DMA_IN] += self.copies[:, 1].sum()
+        totals[Quantity.BUSY_TRANSFER] += self.copies[:, 2].sum()
+        _count_movements(totals, copied, target)
+        return totals
 
 
-def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
-    """Return each kernel's seconds in order on a cluster, with its copies and its launch.
+def cluster_passes(schedule: Schedule, memory: KernelMemory | None = None) -> list[ClusterPass]:
+    """Return a pass of every cluster; it is run whole where loads run over its kernels.
 
-    Of kernels by themselves: what one fetches while another runs is left out.
+    Args:
+        schedule: The schedule.
+        memory: Kernels that are simulated already.
     """
-    return _one_pass(schedule, memory, cluster).seconds
-
-
-def _passes(schedule: Schedule, memory: KernelMemory) -> list[_Pass]:
-    """Return a pass of every cluster; it is run whole where loads run over its kernels."""
+    memory = KernelMemory() if memory is None else memory
     whole = whole_passes(schedule)
-    return [_one_pass(schedule, memory, cluster, one) for cluster, one in enumerate(whole)]
+    return [_cluster_pass(schedule, memory, cluster, one) for cluster, one in enumerate(whole)]
 
 
 def whole_passes(schedule: Schedule) -> Sequence[PassRun | None]:
@@ -156,41 +169,66 @@ def whole_passes(schedule: Schedule) -> Sequence[PassRun | None]:
     return run_passes_whole(schedule, moves)
 
 
-def _one_pass(
+def _cluster_pass(
     schedule: Schedule, memory: KernelMemory, cluster: int, whole: PassRun | None = None
-) -> _Pass:
+) -> ClusterPass:
     target, timeline = schedule.context.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
-    moves = movement_times(timeline.copied, timeline.crossing, target)
+    copies = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
-    totals = kernels.sum(axis=0)
-    if whole is None:
-        work = kernels[:, Quantity.SECONDS]
-        around = target.overheads.of_launches(work, schedule.opens(cluster))
-        seconds = work + around + moves[:, 0]
-    else:
+    if whole is not None:
         kernels[:, Quantity.SECONDS] = [kernel.work for kernel in whole.kernels]
+    work = kernels[:, Quantity.SECONDS]
+    around = target.overheads.of_launches(work, schedule.opens(cluster))
+    if whole is None:
+        seconds = work + around + copies[:, 0]
+    else:
         seconds = np.asarray([kernel.end - kernel.begin for kernel in whole.kernels])
-        totals = totals - whole.left_out
-        totals[OF_TIME] = whole.totals[OF_TIME]
-    totals[Quantity.SECONDS] = seconds.sum()
-    totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
-    totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
-    _count_movements(totals, timeline.copied, target)
-    return _Pass(signatures, kernels, seconds, totals)
+    return ClusterPass(signatures, kernels, copies, around, seconds, whole)
 
 
-def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
-    """Return the latency of all passes if clusters hand over to each other.
+def launched_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
+    """Return each kernel's seconds in order on a cluster, with its copies and its launch.
 
-    ``seconds`` are those of the kernels of the first cluster in order, then of the next.
+    Of kernels by themselves: what one fetches while another runs is left out.
+    """
+    return _cluster_pass(schedule, memory, cluster).seconds
+
+
+def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
+    """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
+    passes = cluster_passes(schedule, memory)
+    return _measurement(schedule, passes, pass_latency(schedule, passes))
+
+
+def pass_latency(schedule: Schedule, passes: Sequence[ClusterPass]) -> float:
+    """Return the seconds of the whole batch, given a pass of every cluster."""
+    loops = schedule.share.loops
+    if len(passes) == 1:
+        return float(passes[0].seconds.sum()) * loops
+    return run_schedule(schedule, passes, loops)
+
+
+def run_schedule(
+    schedule: Schedule,
+    passes: Sequence[ClusterPass],
+    loops: int,
+    log: list[tuple[int, float, float]] | None = None,
+) -> float:
+    """Return the result of :func:`run_passes` for a schedule.
+
+    Args:
+        schedule: The schedule.
+        passes: A pass of every cluster.
+        loops: Number of passes.
+        log: Takes instance, begin and end of every launch, pass by pass in order.
     """
     graph = schedule.instances
     instance_s = np.zeros(graph.count)
-    instance_s[_launched(schedule)] = seconds
+    instance_s[_launched(schedule)] = np.concatenate([one.seconds for one in passes])
     return run_passes(
-        schedule.order, schedule.cluster, instance_s.tolist(), graph.producers,
-        schedule.share.loops, schedule.context.target.overheads.barrier,
+        schedule.order, schedule.cluster or [0] * graph.count, instance_s.tolist(),
+        graph.producers, loops, schedule.context.target.overheads.barrier, log,
     )  # fmt: skip
 
 
@@ -218,10 +256,7 @@ def run_passes(
         barrier: Seconds from the end of a kernel until another cluster knows of it.
         log: Takes instance, begin and end of every launch, pass by pass in order.
     """
-    makers = [
-        [maker for maker in made if cluster[maker] != own_cluster]
-        for own_cluster, made in zip(cluster, producers, strict=True)
-    ]
+    makers = made_elsewhere(producers, cluster)
     first = np.append(0, np.cumsum([len(made) for made in makers])).astype(np.int64)
     own, times = np.asarray(cluster, np.int64), np.asarray(seconds, np.float64)
     begins = np.empty((0 if log is None else loops, len(order)))
@@ -277,6 +312,86 @@ def _run_passes(
     return float(free.max())
 
 
+def pass_intervals(
+    schedule: Schedule, memory: KernelMemory | None = None
+) -> tuple[KernelInterval, ...]:
+    """Return the intervals of the first pass's kernels, in the order of the schedule.
+
+    Clusters that divide samples all do the same: the intervals are those of one cluster.
+    """
+    passes, log = cluster_passes(schedule, memory), list[tuple[int, float, float]]()
+    run_schedule(schedule, passes, 1, log)
+    times = {instance: (begin, end) for instance, begin, end in log}
+    found = {
+        kernel.instance: kernel
+        for cluster, one in enumerate(passes)
+        for kernel in (one.whole.kernels if one.whole else _timed(schedule, cluster, one, times))
+    }
+    return tuple(found[instance] for instance in schedule.order)
+
+
+def _timed(
+    schedule: Schedule, cluster: int, one: ClusterPass, times: Mapping[int, tuple[float, float]]
+) -> Iterator[KernelInterval]:
+    """Yield the intervals of kernels that need nothing of each other.
+
+    Args:
+        schedule: The schedule.
+        cluster: The cluster that runs them.
+        one: Its pass.
+        times: Begin and end by instance.
+    """
+    context, work = schedule.context, one.kernels[:, Quantity.SECONDS]
+    rates = rates_of(context.target, context.dtype)
+    # The ramp counts as part of the launch (docs/decisions/kernel-ramp.md).
+    ahead = context.target.overheads.before_work(work, schedule.opens(cluster))
+    instances = schedule.timelines[cluster].order.tolist()
+    known: dict[bytes, tuple[Instructions, tuple[Floats, Floats, Floats]]] = {}
+    for kernel, (instance, signature) in enumerate(zip(instances, one.signatures, strict=True)):
+        if signature not in known:
+            program = schedule.program(kernel, cluster)
+            known[signature] = program, issue(program, rates)
+        program, (issued, freed, done) = known[signature]
+        begin, end = times[instance]
+        launch = begin + float(one.copies[kernel, 0])
+        body = launch + float(ahead[kernel])
+        yield KernelInterval(
+            cluster, instance, begin, launch, body, float(work[kernel]), end,
+            program, issued + body, freed + body, done + body,
+        )  # fmt: skip
+
+
+def step_times(rows: Ints, kernels: Sequence[KernelInterval]) -> list[float]:
+    """Return the seconds at which each step of a timeline begins.
+
+    Args:
+        rows: The first row of each kernel's layers in the timeline, and one entry more.
+        kernels: The intervals of the cluster's kernels, in order.
+    """
+    times = []
+    for number, kernel in enumerate(kernels):
+        times.append(kernel.begin)
+        begins = kernel.layers()[:, 0]
+        latest = kernel.body
+        for layer in range(int(rows[number + 1] - rows[number])):
+            known = layer < len(begins) and not np.isnan(begins[layer])
+            latest = max(latest, float(begins[layer])) if known else latest
+            times.append(latest)
+    return times
+
+
+def passed_times(loads: Loads, kernels: Sequence[KernelInterval]) -> Floats:
+    """Return the seconds at which the cores have what each load of a cluster brings.
+
+    Args:
+        loads: Loads of the cluster.
+        kernels: The intervals of its kernels, in order.
+    """
+    passed = zip(loads.kernel.tolist(), loads.passed.tolist(), strict=True)
+    seconds = [kernels[k].body if at == COPY else kernels[k].done[at] for k, at in passed]
+    return np.asarray(seconds, np.float64)
+
+
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
     """Add the bytes that copies move to a schedule's totals."""
     from_gb, from_ddr = copied[:, 1].sum(), copied[:, 2].sum()
@@ -287,24 +402,28 @@ def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
         totals[Quantity.GB_WRITTEN] += from_ddr
 
 
-def _measurement(
-    schedule: Schedule, one: _Pass, latency: float, mean: Floats, launches: int
-) -> Measurement:
+def _measurement(schedule: Schedule, passes: Sequence[ClusterPass], latency: float) -> Measurement:
     """Return the measurement of a schedule.
 
     Args:
         schedule: The measured schedule.
-        one: A pass.
+        passes: A pass of every cluster.
         latency: Seconds of the whole batch.
-        mean: Sums of one cluster in a pass, by :class:`Quantity`.
-        launches: The most launches of any cluster in a pass.
     """
+    target, timelines = schedule.context.target, schedule.timelines
+    copied = [timeline.copied for timeline in timelines]
+    totals = np.sum([p.totals(c, target) for p, c in zip(passes, copied, strict=True)], axis=0)
+    mean = totals / len(passes)
+    # Clusters launch side by side: the one with most counts.
+    launches = max(int(schedule.opens(c).sum()) for c in range(len(passes)))
     loops, copies = schedule.share.loops, schedule.share.copies
     bound = lower_bound(schedule.model, schedule.context.chip, schedule.context.dtype)
-    moved = one.totals * (loops * copies)
-    ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
-    placed = [timeline.buffers for timeline in schedule.timelines]
-    times = _mean_times(one)
+    moved = totals * (loops * copies)
+    ddr, gb = (round(float(totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
+    placed = [timeline.buffers for timeline in timelines]
+    signatures = [signature for one in passes for signature in one.signatures]
+    times = _mean_times(signatures, np.concatenate([one.kernels for one in passes]))
+    seconds = np.concatenate([one.seconds for one in passes])
     return Measurement(
         latency=bound.checked(latency, f"{schedule.model.name} on {schedule.context.target.name}"),
         batch=schedule.model.known_batch,
@@ -321,18 +440,18 @@ def _measurement(
         waits=dict(zip(ENGINES, (mean[WAIT] * loops).tolist(), strict=True)),
         bytes={q.name.lower(): round(float(moved[q])) for q in Quantity if q >= Quantity.DDR_READ},
         energy=_energy(schedule, latency, ddr, gb),
-        kernel_times={s.hex(): seconds for s, seconds in times.items()},
-        kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
+        kernel_times={s.hex(): each for s, each in times.items()},
+        kernel_counts={s.hex(): n * loops for s, n in Counter(signatures).items()},
         tensors=_tensor_counts(schedule),
-        subgraph_times=subgraph_times(schedule, _launched(schedule), one.seconds),
+        subgraph_times=subgraph_times(schedule, _launched(schedule), seconds),
         program=schedule.digest,
     )
 
 
-def _mean_times(one: _Pass) -> dict[bytes, float]:
+def _mean_times(signatures: Sequence[bytes], kernels: Floats) -> dict[bytes, float]:
     """Return the seconds of each kernel, in the mean where loads make equal ones differ."""
     seconds = defaultdict[bytes, list[float]](list)
-    for signature, own in zip(one.signatures, one.kernels[:, Quantity.SECONDS], strict=True):
+    for signature, own in zip(signatures, kernels[:, Quantity.SECONDS], strict=True):
         seconds[signature].append(float(own))
     # The sum of equal times over their number may differ from them in the last bit.
     return {s: own[0] if len({*own}) == 1 else sum(own) / len(own) for s, own in seconds.items()}

@@ -49,13 +49,15 @@ QUEUES: Final = 2
 """Of loads of a cluster: weights, and inputs."""
 
 
-class KernelRun(NamedTuple):
+class KernelInterval(NamedTuple):
     """A kernel of a pass. Seconds from the begin of the pass.
 
     Attributes:
+        cluster: The cluster that runs it.
+        instance: Whose kernel it is.
         begin: Begin of the copies before it.
         launch: They have ended and its launch begins, where it has one of its own.
-        body: Its first instruction may begin, but for loads.
+        body: Its first instruction may begin, at rate, but for loads: a ramp counts as before it.
         work: Seconds from there to the end of its last instruction.
         end: After the barrier.
         program: Instructions of the kernel.
@@ -65,6 +67,8 @@ class KernelRun(NamedTuple):
         copied: Begin and end of the fetch of what is copied before it, where that is a load.
     """
 
+    cluster: int
+    instance: int
     begin: float
     launch: float
     body: float
@@ -74,7 +78,22 @@ class KernelRun(NamedTuple):
     issued: Floats
     freed: Floats
     done: Floats
-    copied: tuple[float, float] | None
+    copied: tuple[float, float] | None = None
+
+    def layers(self) -> Floats:
+        """Return begin and end of every layer, ``(layers, 2)``; NaN for one without instructions.
+
+        A layer runs from the begin of its first instruction, prefetches in the kernel included, to
+        the end of its last.
+        """
+        where = self.program.where[:, Column.LAYER]
+        count = int(where.max()) + 1 if len(where) else 0
+        bounds = np.full((count, 2), np.nan)
+        for layer in range(count):
+            of_layer = (where == layer) & (self.issued >= self.body)
+            if of_layer.any():
+                bounds[layer] = self.issued[of_layer].min(), self.done[of_layer].max()
+        return bounds
 
 
 class PassRun(NamedTuple):
@@ -86,7 +105,7 @@ class PassRun(NamedTuple):
         left_out: Seconds and bytes, by :class:`Quantity`, of fetches of what is there already.
     """
 
-    kernels: tuple[KernelRun, ...]
+    kernels: tuple[KernelInterval, ...]
     totals: Floats
     left_out: Floats
 
@@ -154,10 +173,13 @@ def run_passes_whole(schedule: Schedule, moves: Sequence[Floats]) -> tuple[PassR
     if not _issue(plan, state, *_order(schedule, kernels)):
         message = f"{schedule!r}: nothing can begin in a kernel; please report it"
         raise RuntimeError(message)
-    return tuple(_pass_of(plan, state, programs, cluster) for cluster in clusters)
+    orders = [timeline.order.tolist() for timeline in schedule.timelines]
+    return tuple(_pass_of(plan, state, programs, cluster, orders[cluster]) for cluster in clusters)
 
 
-def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int) -> PassRun:
+def _pass_of(
+    p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int, order: Sequence[int]
+) -> PassRun:
     """Return the pass of a cluster, once all are issued.
 
     Args:
@@ -165,6 +187,7 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
         s: State of the pass.
         programs: Programs of all kernels.
         cluster: The cluster.
+        order: Instances of its kernels.
     """
     own = np.flatnonzero(p.cluster == cluster)
     at = np.flatnonzero((p.cluster == cluster)[_kernel_of(np.arange(len(p.where)), p.first)])
@@ -179,14 +202,15 @@ def _pass_of(p: _Plan, s: _State, programs: Sequence[Instructions], cluster: int
         np.append(s.begin[at], of_loads[0]), np.append(s.end[at], of_loads[1]), totals,
     )  # fmt: skip
     runs = []
-    for kernel in own.tolist():
+    for instance, kernel in zip(order, own.tolist(), strict=True):
         begin, body, work, end = s.times[kernel].tolist()
         span = slice(p.first[kernel], p.first[kernel + 1])
         times = s.begin[span], s.end[span], s.done[span]
         early = p.queue[p.copy[kernel]] if p.copy[kernel] >= 0 else None
         copied = None if early is None else (float(s.begin[early]), float(s.done[early]))
         launch = body - p.overheads[0] * p.opens[kernel]
-        runs.append(KernelRun(begin, launch, body, work, end, programs[kernel], *times, copied))
+        seconds = begin, launch, body, work, end
+        runs.append(KernelInterval(cluster, instance, *seconds, programs[kernel], *times, copied))
     left_out = p.left_out[p.cluster[_kernel_of(p.left_out, p.first)] == cluster]
     return PassRun(tuple(runs), totals, _sums(p.amounts[left_out], p.rates))
 
@@ -293,16 +317,29 @@ def _order(schedule: Schedule, kernels: Ints) -> tuple[Ints, Ints, Ints]:
         }
         order = [place[instance] for instance in schedule.order]
         if schedule.share.loops == 1:
+            elsewhere = made_elsewhere(schedule.instances.producers, schedule.cluster)
             for instance in schedule.order:
-                makers[place[instance]] = [
-                    place[maker]
-                    for maker in schedule.instances.producers[instance]
-                    if schedule.cluster[maker] != schedule.cluster[instance]
-                ]
+                makers[place[instance]] = [place[maker] for maker in elsewhere[instance]]
     return (
         np.asarray(order, np.int64), np.cumsum([0, *map(len, makers)]),
         np.asarray([maker for made in makers for maker in made], np.int64),
     )  # fmt: skip
+
+
+def made_elsewhere(producers: Sequence[Sequence[int]], cluster: Sequence[int]) -> list[list[int]]:
+    """Return the instances on other clusters that each instance reads from, and so waits for.
+
+    Args:
+        producers: Per instance, the instances that it reads from.
+        cluster: Per instance, the cluster that runs it.
+
+    Returns:
+        A list for each instance.
+    """
+    return [
+        [maker for maker in made if cluster[maker] != own]
+        for own, made in zip(cluster, producers, strict=True)
+    ]
 
 
 class _Plan(NamedTuple):
@@ -373,7 +410,8 @@ class _State(NamedTuple):
         stretches: Instruction, begin and end of every stretch in which a bus serves a load.
         served: Number of loads that have been served.
         step: When each step begins.
-        times: The columns of :class:`KernelRun` before the program, ``(kernels, 4)``.
+        times: The columns of :class:`KernelInterval` that follow from these, ``(kernels, 4)``:
+            begin, body, work, end.
         moved: Bytes read from DDR, written to it and moved at GB while the kernel runs.
     """
 

@@ -18,7 +18,7 @@ from autoturbo.simulator.sequence import simulate, whole_passes
 if TYPE_CHECKING:
     from autoturbo.schedule.codegen.loads import Loads
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.simulator.whole_pass import KernelRun
+    from autoturbo.simulator.whole_pass import KernelInterval
 
 NEARLY = 1e-12
 """Seconds: sums in another order differ by less."""
@@ -41,7 +41,7 @@ def check_whole_pass(schedule: Schedule) -> None:
         assert abs(simulate(schedule).latency - last) <= NEARLY
 
 
-def _check_engines(schedule: Schedule, loads: Loads, kernels: tuple[KernelRun, ...]) -> None:
+def _check_engines(schedule: Schedule, loads: Loads, kernels: tuple[KernelInterval, ...]) -> None:
     """Instructions take their time, on their engine one by one, and after what they wait for."""
     rates = rates_of(schedule.context.target, schedule.context.dtype)
     for place, run in enumerate(kernels):
@@ -67,7 +67,7 @@ def _check_engines(schedule: Schedule, loads: Loads, kernels: tuple[KernelRun, .
         assert run.body + run.work >= run.done.max(initial=0.0) - NEARLY
 
 
-def _check_bus(schedule: Schedule, loads: Loads, kernels: tuple[KernelRun, ...]) -> None:
+def _check_bus(schedule: Schedule, loads: Loads, kernels: tuple[KernelInterval, ...]) -> None:
     """At no time both directions together have had more seconds of the bus than there were."""
     rates = rates_of(schedule.context.target, schedule.context.dtype)
     served = []
@@ -83,7 +83,7 @@ def _check_bus(schedule: Schedule, loads: Loads, kernels: tuple[KernelRun, ...])
         assert inside <= end - begin + NEARLY
 
 
-def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...]) -> None:
+def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelInterval, ...]) -> None:
     """Every load comes in its turn, once the steps before it is born and what it waits for end."""
     loads, timeline = schedule.loads(cluster), schedule.timelines[cluster]
     begins = timeline.rows[:-1] + np.arange(len(kernels))
@@ -124,7 +124,7 @@ def _check_loads(schedule: Schedule, cluster: int, kernels: tuple[KernelRun, ...
         assert issued >= ended - NEARLY
 
 
-def _check_ends(schedule: Schedule, kernels: tuple[KernelRun, ...]) -> None:
+def _check_ends(schedule: Schedule, kernels: tuple[KernelInterval, ...]) -> None:
     """A kernel ends with its last instruction, but for what shared memories add to its own."""
     rates = rates_of(schedule.context.target, schedule.context.dtype)
     stored = rates[Rate.STORED]
@@ -142,7 +142,7 @@ def _check_ends(schedule: Schedule, kernels: tuple[KernelRun, ...]) -> None:
         assert run.body + run.work <= max(last, floor) + turns + NEARLY
 
 
-def _check_handing_over(schedule: Schedule, runs: list[tuple[KernelRun, ...]]) -> None:
+def _check_handing_over(schedule: Schedule, runs: list[tuple[KernelInterval, ...]]) -> None:
     """A kernel begins after those on other clusters that make what it reads, in a single pass."""
     if schedule.share.loops > 1 or not schedule.cluster:
         return

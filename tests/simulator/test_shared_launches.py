@@ -12,9 +12,8 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import FAR, Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import pass_intervals
 from autoturbo.simulator.breakdown.shares import schedule_shares
-from autoturbo.simulator.sequence import simulate
+from autoturbo.simulator.sequence import pass_intervals, simulate
 from tests.schedule.schedule_samples import STCP920, Net, scheduler_of
 
 

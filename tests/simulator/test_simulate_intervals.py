@@ -10,10 +10,9 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulator.breakdown.intervals import pass_intervals
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.kernels import Quantity
-from autoturbo.simulator.sequence import KernelMemory, simulate
+from autoturbo.simulator.sequence import KernelMemory, pass_intervals, simulate
 
 SETTINGS = (
     Knobs(),

@@ -15,12 +15,11 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.breakdown.attribution import Limit
-from autoturbo.simulator.breakdown.intervals import pass_intervals
 from autoturbo.simulator.breakdown.shares import schedule_shares
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.kernels import Quantity
 from autoturbo.simulator.plan import COLUMNS
-from autoturbo.simulator.sequence import KernelMemory, kernel_seconds, simulate
+from autoturbo.simulator.sequence import KernelMemory, launched_seconds, pass_intervals, simulate
 from tests.simulator.simulate_samples import evaluator, target_of
 
 RAMP = 5e-6
@@ -71,7 +70,7 @@ def test_without_one_nothing_changes() -> None:
 
 
 def test_every_kernel_of_a_schedule_pays_its_own(plain: Schedule, ramped: Schedule) -> None:
-    lost = kernel_seconds(ramped, KernelMemory()) - kernel_seconds(plain, KernelMemory())
+    lost = launched_seconds(ramped, KernelMemory()) - launched_seconds(plain, KernelMemory())
     assert lost == pytest.approx(WITH.ramp(work(plain)), rel=1e-6)
     ramps = lost.sum() * plain.share.loops
     assert simulate(ramped).latency - simulate(plain).latency == pytest.approx(ramps, rel=1e-6)
@@ -82,7 +81,8 @@ def test_intervals_and_shares_add_up(ramped: Schedule) -> None:
     kernels = pass_intervals(ramped)
     end = max(kernel.end for kernel in kernels) * ramped.share.loops
     assert end == pytest.approx(latency, rel=1e-12)
-    assert [kernel.ramp for kernel in kernels] == pytest.approx(WITH.ramp(work(ramped)).tolist())
+    launches = [kernel.body - kernel.launch - WITH.kernel_launch for kernel in kernels]
+    assert launches == pytest.approx(WITH.ramp(work(ramped)).tolist())
     assert sum(schedule_shares(ramped).shares.seconds) == pytest.approx(latency)
 
 

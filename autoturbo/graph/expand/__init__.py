@@ -98,7 +98,7 @@ def _without_empty(step: Step, source: Source) -> GraphProto | None:
     write = None if domain_of(step.node) else empty.WRITTEN.get(step.node.op_type)
     if write is None:
         return None
-    writer = Writer(step, source.opsets.get("", 1))
+    writer = Writer(source.opsets.get("", 1), step)
     try:
         write(writer)
     except (NoExpansionError, *_MALFORMED):
@@ -113,7 +113,7 @@ def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.TripCount
         step: The node with its inputs looked up.
         source: The file that the versions of operators come from.
     """
-    writer = Writer(step, source.opsets.get("", 1))
+    writer = Writer(source.opsets.get("", 1), step)
     write = bodies.loop if step.node.op_type == "Loop" else bodies.scan
     try:
         trips = write(writer, once=True)
@@ -138,7 +138,7 @@ def _written(step: Step, source: Source) -> GraphProto | None:
     opset = source.opsets.get("", 1)
     if write is None or opset < OLDEST:
         return None
-    writer = Writer(step, opset)
+    writer = Writer(opset, step)
     try:
         write(writer)
     except OneOperatorError:

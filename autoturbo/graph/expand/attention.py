@@ -139,7 +139,7 @@ def _softmax(w: Writer, name: str, sink: str) -> str:
 
 def _positions(w: Writer, count: int) -> str:
     """Write ``0 .. count - 1``, by a Range node where it is long."""
-    return w.op("Range", *(w.whole(k) for k in (0, count, 1)))
+    return w.op("Range", *(w.number(k) for k in (0, count, 1)))
 
 
 def _columns(w: Writer, sizes: _Sizes) -> str:
@@ -164,7 +164,7 @@ def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     seen = w.op("Not", w.op("Less", row, column))
     if window < 0:
         return seen
-    oldest = w.op("Sub", row, w.whole(window))
+    oldest = w.op("Sub", row, w.number(window))
     return w.op("And", seen, w.op("Not", w.op("Less", column, oldest)))
 
 
@@ -252,7 +252,7 @@ def _cut(w: Writer, name: str, axis: int, bounds: Sequence[int]) -> Iterator[str
 def _unidirectional(w: Writer, sizes: _Sizes) -> str:
     if not w.attribute("unidirectional", 0):
         return ""
-    first = w.whole(sizes.length - sizes.rows)
+    first = w.number(sizes.length - sizes.rows)
     return _hidden(w, _causal(w, sizes, first))
 
 
@@ -368,14 +368,14 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
 
 def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
     """Write the term that a mask, lengths per sample and causality add to the scores."""
-    added, first = "", w.whole(past)
+    added, first = "", w.number(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
         truth = w.element(3) == TensorProto.BOOL
         added = _hidden(w, w.input(3)) if truth else w.input(3)
     if w.has(6):
         ends = w.reshape(w.input(6), -1, 1, 1, 1)
-        first = w.op("Sub", ends, w.whole(sizes.rows))
+        first = w.op("Sub", ends, w.number(sizes.rows))
         column = _columns(w, sizes)
         added = _total(w, added, _hidden(w, w.op("Less", column, ends)))
     if w.attribute("is_causal", 0):
@@ -466,10 +466,10 @@ def _cache(w: Writer) -> _Cache:
     given = w.value(6).data if w.has(6) else None
     length = past + rows if given is None else int(given.ravel()[0])
     prompt = length == rows
-    first = w.whole(0)
+    first = w.number(0)
     if not prompt:
         ends = w.reshape(w.cast(w.input(5), TensorProto.INT64), -1, 1, 1, 1)
-        first = w.op("Add", ends, w.whole(1 - rows))
+        first = w.op("Add", ends, w.number(1 - rows))
     return _Cache(past, rows, length, max(past, length), prompt, first)
 
 
@@ -513,7 +513,7 @@ def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) 
     column = w.reshape(_positions(w, cache.extent), 1, 1, -1, 1)
     kept = w.op("Less", column, cache.first)
     placed = w.op("Where", kept, past, _placed(w, new, column, cache))
-    end = w.op("Add", cache.first, w.whole(cache.rows))
+    end = w.op("Add", cache.first, w.number(cache.rows))
     zero = w.number(0.0, w.element())
     present = w.op("Where", w.op("Less", column, end), placed, zero, to=to)
     return present if cache.length == cache.extent else w.slice(present, 2, 0, cache.length)
@@ -536,7 +536,7 @@ def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
         return new
     row = w.op("Sub", column, cache.first)
     # Rows beyond the new ones are never chosen, but an index has to be valid.
-    row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
+    row = w.op("Max", w.op("Min", row, w.number(cache.rows - 1)), w.number(0))
     row_indices = w.reshape(row, 0, cache.extent, 1)
     moved = w.transpose(new, 0, 2, 1, 3)
     picked = w.op("GatherND", moved, row_indices, batch_dims=1)
@@ -549,7 +549,7 @@ def _added(w: Writer, sizes: _Sizes, cache: _Cache) -> str:
     if bias and w.shape(10)[-1] != sizes.length:
         bias = w.slice(bias, 3, 0, sizes.length)
     if not w.attribute("causal", 1):
-        ends = w.op("Add", cache.first, w.whole(cache.rows))
+        ends = w.op("Add", cache.first, w.number(cache.rows))
         column = _columns(w, sizes)
         return _total(w, _hidden(w, w.op("Less", column, ends)), bias)
     window = int(w.attribute("local_window_size", -1))

@@ -100,9 +100,9 @@ def loop(w: Writer, *, once: bool = False) -> TripCount:
     stacked: list[list[str]] = []
     begun = carried
     # Trips are known, so the condition holds in all of them.
-    on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
+    on = w.constant(np.array(True))  # noqa: FBT003 - ONNX's condition
     for trip in range(1 if once else count):
-        number = w.whole(trip)
+        number = w.number(trip)
         trip_outputs = _trip(w, body, trip, [number, on, *carried])[1:]
         carried, rows = trip_outputs[: len(carried)], trip_outputs[len(carried) :]
         stacked.append(rows)
@@ -163,7 +163,7 @@ def _trip(w: Writer, body: GraphProto, trip: int, given: Sequence[str]) -> list[
     # What the body reads from outside keeps its name.
     names |= {name: name for name in free_names(body)}
     for tensor in body.initializer:
-        names[tensor.name] = w.array(np.asarray(numpy_helper.to_array(tensor)))
+        names[tensor.name] = w.constant(np.asarray(numpy_helper.to_array(tensor)))
     renaming = Renaming(f"{w.stem}/trip_{trip}", names, {})
     w.nodes.extend(renaming.nodes(body.node))
     return [renaming.name(value.name) for value in body.output]

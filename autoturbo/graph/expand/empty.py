@@ -14,10 +14,8 @@ import numpy as np
 from onnx import helper
 
 from autoturbo.graph.expand.writer import Writer, refuse_unless
+from autoturbo.graph.node_builder import EXPANDS
 from autoturbo.graph.values import Value
-
-_EXPANDS = 8
-"""Opset since which Expand exists."""
 
 _SIZES_ARE_AN_INPUT = 13
 """Opset since which the sizes of Split are an input."""
@@ -29,10 +27,7 @@ def concatenation(w: Writer) -> None:
     refuse_unless(all(_fits(w.shape(k), w.shape(0), axis % rank) for k in _places(w)), "misfit")
     parts = [w.input(k) for k in _places(w) if not w.value(k).empty]
     refuse_unless(0 < len(parts) < len(_places(w)), "no part is empty, or all are")
-    if len(parts) == 1:
-        w.op("Identity", parts[0], to=w.output(0))
-    else:
-        w.concat(*parts, axis=axis, to=w.output(0))
+    w.concat(*parts, axis=axis, to=w.output(0))
 
 
 def _places(w: Writer) -> range:
@@ -56,16 +51,16 @@ def split(w: Writer) -> None:
     for size, name in zip(sizes, names, strict=True):
         if not size and name:
             none = np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), dtype)
-            w.op("Identity", w.array(none), to=name)
+            w.op("Identity", w.constant(none), to=name)
     kept = [(size, name or None) for size, name in zip(sizes, names, strict=True) if size]
     if len(kept) == 1:
         w.op("Identity", w.input(0), to=kept[0][1])
         return
     lengths, made = zip(*kept, strict=True)
     if w.opset >= _SIZES_ARE_AN_INPUT:
-        w.several("Split", (w.input(0), w.integers(*lengths)), made, axis=axis)
+        w.node("Split", (w.input(0), w.integers(*lengths)), made, axis=axis)
     else:
-        w.several("Split", (w.input(0),), made, axis=axis, split=lengths)
+        w.node("Split", (w.input(0),), made, axis=axis, split=lengths)
 
 
 def _sizes(w: Writer, extent: int) -> list[int]:
@@ -97,7 +92,7 @@ def gemm(w: Writer) -> None:
     if w.shape(2) == (rows, columns):
         w.op("Identity", addend, to=w.output(0))
         return
-    refuse_unless(w.opset >= _EXPANDS, "no Expand")
+    refuse_unless(w.opset >= EXPANDS, "no Expand")
     w.op("Expand", addend, w.integers(rows, columns), to=w.output(0))
 
 
@@ -107,7 +102,7 @@ def product(w: Writer) -> None:
     refuse_unless(any(one.empty for one in factors), "no factor is empty")
     refuse_unless(not all(one.constant for one in factors), "all are constants")
     names = [_zeros(w, k) if k < len(factors) else w.input(k) for k in _places(w)]
-    w.several(w.step.node.op_type, tuple(names), (w.output(0),))
+    w.node(w.step.node.op_type, tuple(names), (w.output(0),))
     w.nodes[-1].attribute.extend(w.step.node.attribute)
 
 
@@ -120,8 +115,7 @@ def _zeros(w: Writer, place: int) -> str:
     value: Value = w.value(place)
     if value.constant:
         return w.input(place)
-    zero = helper.make_tensor("zero", w.element(place), [1], [0])
-    return w.op("ConstantOfShape", w.integers(*w.shape(place)), value=zero)
+    return w.zeros(w.shape(place), w.element(place))
 
 
 WRITTEN: dict[str, Callable[[Writer], None]] = {

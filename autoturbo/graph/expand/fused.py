@@ -15,19 +15,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
+from autoturbo.graph.node_builder import attributes_of
 from autoturbo.graph.table.build import MICROSOFT
 
 _ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 """Attributes of activations, in the order in which a fused node lists them."""
-
-
-def attributes(w: Writer, *without: str) -> dict[str, Any]:
-    """Return the attributes of the node, without the named ones."""
-    return {
-        item.name: helper.get_attribute_value(item)
-        for item in w.step.node.attribute
-        if item.name not in without
-    }
 
 
 def activated(w: Writer, name: str, to: str | None) -> str:
@@ -63,7 +55,7 @@ def matmul(w: Writer) -> None:
 
 def convolution(w: Writer) -> None:
     """Write FusedConv: a convolution, an optional addend, then the activation."""
-    plain = attributes(w, "activation", "activation_params")
+    plain = attributes_of(w.step.node, "activation", "activation_params")
     convolved = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
     activated(w, w.op("Add", convolved, w.input(3)) if w.has(3) else convolved, w.output(0))
 
@@ -71,7 +63,7 @@ def convolution(w: Writer) -> None:
 def channels_last(w: Writer) -> None:
     """Write NhwcConv and NhwcFusedConv: a convolution between transpositions."""
     rank = len(w.shape(0))
-    plain = attributes(w, "activation", "activation_params")
+    plain = attributes_of(w.step.node, "activation", "activation_params")
     data = _first(w, w.input(0), rank)
     weight = w.input(1)
     channels = w.shape(0)[-1] // int(w.attribute("group", 1))
@@ -86,7 +78,7 @@ def channels_last(w: Writer) -> None:
 def max_pool(w: Writer) -> None:
     """Write NhwcMaxPool: a pool between transpositions."""
     rank = len(w.shape(0))
-    pooled = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
+    pooled = w.op("MaxPool", _first(w, w.input(0), rank), **attributes_of(w.step.node))
     _last(w, pooled, rank, w.output(0))
 
 
@@ -136,7 +128,7 @@ def _extents(w: Writer, *, last: bool) -> tuple[int, tuple[int, ...]]:
 
 
 def _filled(w: Writer, count: int, value: float, element: int) -> str:
-    return w.array(np.full(count, value, helper.tensor_dtype_to_np_dtype(element)))
+    return w.constant(np.full(count, value, helper.tensor_dtype_to_np_dtype(element)))
 
 
 def _per_channel(w: Writer, position: int, element: int, rank: int) -> str:
@@ -296,7 +288,7 @@ def _quantised(w: Writer, name: str, scale: int, zero: int) -> None:
 
 def dynamic_product(w: Writer) -> None:
     """Write DynamicQuantizeMatMul: the left operand is quantised while the model runs."""
-    data, scale, zero = w.several("DynamicQuantizeLinear", (w.input(0),), (None, None, None))
+    data, scale, zero = w.node("DynamicQuantizeLinear", (w.input(0),), (None, None, None))
     _integer_product(w, (data, w.input(1), zero, w.input(3)), (scale, w.input(2)), 4)
 
 
@@ -326,7 +318,7 @@ def quantised_gemm(w: Writer) -> None:
         factor = w.op("Mul", steps, w.number(w.attribute("alpha", 1.0), TensorProto.FLOAT))
         bias = w.op("Mul", w.cast(w.input(6), TensorProto.FLOAT), factor)
     to = None if w.has(7) else w.output(0)
-    product = w.op("Gemm", left, right, bias, to=to, **attributes(w))
+    product = w.op("Gemm", left, right, bias, to=to, **attributes_of(w.step.node))
     if w.has(7):
         _quantised(w, product, 7, 8)
 
@@ -336,7 +328,7 @@ def quantised_attention(w: Writer) -> None:
     data, weight = _real(w, 0, 3, 6), _real(w, 1, 4, 7, 1)
     inputs = (data, weight, w.input(2), w.input(5), w.input(8))
     outputs = (w.output(0), w.output(1)) if w.wants(1) else (w.output(0),)
-    w.several("Attention", inputs, outputs, MICROSOFT, **attributes(w))
+    w.node("Attention", inputs, outputs, MICROSOFT, **attributes_of(w.step.node))
 
 
 def quantised_recurrence(w: Writer) -> None:
@@ -347,7 +339,7 @@ def quantised_recurrence(w: Writer) -> None:
     weights = _gate_rows(w, 1, 8), _gate_rows(w, 2, 10)
     inputs = (w.input(0), *weights, *(w.input(k) for k in range(3, 8)))
     outputs = tuple(w.output(k) or "" for k in range(len(w.step.node.output)))
-    w.several("LSTM", inputs, outputs, **attributes(w))
+    w.node("LSTM", inputs, outputs, **attributes_of(w.step.node))
 
 
 def _gate_rows(w: Writer, position: int, scale: int) -> str:
@@ -382,7 +374,7 @@ def quantised_pool(w: Writer) -> None:
     name, last = _real(w, 0, 1, 2), bool(w.attribute("channels_last", 0))
     if last:
         name = _first(w, name, rank)
-    name = w.op(kind, name, **attributes(w, "channels_last"))
+    name = w.op(kind, name, **attributes_of(w.step.node, "channels_last"))
     if last:
         name = _last(w, name, rank)
     _quantised(w, name, 3, 4)
@@ -425,6 +417,6 @@ def quantised_convolution(w: Writer) -> None:
     if last:
         names[0] = _first(w, names[0], rank)
     to = None if last else w.output(0)
-    convolved = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
+    convolved = w.op("QLinearConv", *names, to=to, **attributes_of(w.step.node, "channels_last"))
     if last:
         _last(w, convolved, rank, w.output(0))

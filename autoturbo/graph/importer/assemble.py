@@ -370,7 +370,7 @@ def _operator(
             op_type=step.node.op_type,
             domain=domain_of(step.node),
             opset=source.opsets.get(domain_of(step.node), 1),
-            attributes=attributes_of(step.node),
+            attributes=plain_attributes(step.node),
             inputs=tuple(_view(value) for value in inputs),
             outputs=tuple(_view(value) for value in step.outputs),
         )
@@ -545,7 +545,7 @@ def _view(value: Value | None) -> ValueView | None:
     return ValueView(value.name, value.shape or (), value.dtype, value.constant, value.data)
 
 
-def attributes_of(node: NodeProto) -> Mapping[str, object]:
+def plain_attributes(node: NodeProto) -> Mapping[str, object]:
     """Return attributes as plain values, without bodies of control flow and large tensors."""
     return {
         attribute.name: _plain(attribute)

@@ -31,13 +31,13 @@ from autoturbo.schedule.codegen.durations import rates_of
 from autoturbo.schedule.codegen.tiling import TilingRules
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.timeline import build_timeline, without_outputs
+from autoturbo.schedule.memory.timeline import without_outputs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, extent_of, split_axes
 from autoturbo.schedule.pipeline import ModelScheduler, rules_of
-from autoturbo.schedule.place.bind import Binding, Placement, Scope, chosen_binding
-from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.place.instances import Parts
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch.stages import Stage
 from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
@@ -45,9 +45,9 @@ from autoturbo.schedule.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.search.warm_starts.groups import Layers
 from autoturbo.simulator.bound import Needs
 from autoturbo.simulator.estimate import Estimate, estimates
-from autoturbo.simulator.isolated import side_by_side
+from autoturbo.simulator.isolated import Bound, cores_of, lay_side_by_side
 from autoturbo.simulator.plan import CAPACITIES, capacities
-from autoturbo.simulator.sequence import KernelMemory, kernel_seconds
+from autoturbo.simulator.sequence import KernelMemory, launched_seconds
 
 SLACK = 1 - 1e-9
 """Sums in another order differ in their last digits."""
@@ -187,43 +187,29 @@ class Costs:
 
     def _simulated(self, variants: Sequence[Variant]) -> Floats:
         laid = self.laid(variants)
-        return laid.sums(kernel_seconds(laid.schedule, self.memory))
+        return laid.sums(launched_seconds(laid.schedule, self.memory))
 
     def laid(self, variants: Sequence[Variant]) -> VariantSchedule:
         """Return the layout of variants one after another, each as if alone, its outputs in DDR."""
-        layout = _lay_out(self.model_scheduler.parts(self.context), variants)
-        graph, first = layout.graph, layout.first
-        rules = [rules_of(self.context, self.knobs)] * first
-        rules += [rules_of(self.context, self.knobs, v.own) for v in variants]
-        order = np.arange(graph.count)
-        bindings, limits = self._bindings(layout, variants)
-        placement = Placement(bindings, (Scope.DDR,) * graph.count, limits=limits)
-        timeline = build_timeline(graph, order.tolist(), placement, [r.buffers for r in rules])
-        schedule = Schedule(
-            self.model_scheduler.model, self.context, "graphturbo", self.knobs, self.share, graph,
-            tuple(order.tolist()), placement, (timeline,), rules[0].instructions,
-            {i: r.instructions for i, r in enumerate(rules)},
+        context = self.context
+        own = rules_of(context, self.knobs)
+        each = [rules_of(context, self.knobs, variant.own) for variant in variants]
+        wanted = [
+            Bound(v.subgraph, *cores_of(context, v.own.cores, v.own.core_parallel_dim))
+            for v in variants
+        ]
+        graph, first, placement, timeline = lay_side_by_side(
+            self.model_scheduler.parts(context), wanted, _each_shape,
+            [rules.buffers for rules in each], own.buffers,
         )  # fmt: skip
-        return VariantSchedule(schedule, layout)
-
-    def _bindings(
-        self, layout: Layout, variants: Sequence[Variant]
-    ) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
-        """Return the bindings and limits that ``cores`` and ``core_parallel_dim`` ask for."""
-        context, graph = self.context, layout.graph
-        asked: list[tuple[int, int | None]] = [(context.target.cores, None)] * layout.first
-        asked += [cores_of(context, v.own) for v in variants]
-        owners = graph.subgraph.tolist()
-        pairs, whole = zip(graph.shape.tolist(), owners, strict=True), context.target.cores
-        bound = tuple(chosen_binding(graph.book, shape, *asked[owner]) for shape, owner in pairs)
-        most = (asked[owner][0] for owner in owners)
-        return bound, tuple(cores if cores < whole else 0 for cores in most)
-
-
-def cores_of(context: SchedulingContext, own: SubGraphKnobs) -> tuple[int, int | None]:
-    """Return the cores of a sub-graph's instances, all unless asked, and the loop spread from."""
-    cores = context.target.cores if own.cores == AUTO else int(own.cores)
-    return cores, None if own.core_parallel_dim == AUTO else int(own.core_parallel_dim)
+        instructions = [rules.instructions for rules in ([own] * first + each)]
+        schedule = Schedule(
+            self.model_scheduler.model, context, "graphturbo", self.knobs, self.share, graph,
+            tuple(range(graph.count)), placement, (timeline,), instructions[0],
+            dict(enumerate(instructions)),
+        )  # fmt: skip
+        counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
+        return VariantSchedule(schedule, first, np.concatenate(counts).astype(np.float64))
 
 
 def least_of_layers(context: SchedulingContext, layers: Layers) -> tuple[float, float, float]:
@@ -242,24 +228,18 @@ def _written(context: SchedulingContext) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Variants as instances of one graph.
+class VariantSchedule:
+    """Variants as one schedule.
 
-    ``first`` sub-graphs are whole producers of what the variants read; ``times`` says how many
-    parts an instance stands for.
+    Attributes:
+        schedule: The schedule.
+        first: Number of its leading sub-graphs: whole producers of what the variants read.
+        times: Number of parts that each instance stands for.
     """
 
-    graph: InstanceGraph
+    schedule: Schedule
     first: int
     times: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class VariantSchedule:
-    """Variants as one schedule."""
-
-    schedule: Schedule
-    layout: Layout
 
     @property
     def stages(self) -> Floats:
@@ -270,14 +250,14 @@ class VariantSchedule:
     @property
     def outputs(self) -> Ints:
         """Return the output bytes of every kernel."""
-        output_bytes = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
-        return np.concatenate(output_bytes)
+        parts = self.schedule.instances.parts
+        return np.concatenate([one.output_bytes[_each_shape(one)] for one in parts])
 
     def sums(self, seconds: Floats) -> Floats:
         """Return sums per variant of seconds per kernel."""
-        graph, first = self.layout.graph, self.layout.first
-        sums = np.bincount(graph.subgraph, seconds * self.layout.times, len(graph.subgraphs))
-        return np.asarray(sums[first:], np.float64)
+        graph = self.schedule.instances
+        sums = np.bincount(graph.subgraph, seconds * self.times, len(graph.subgraphs))
+        return np.asarray(sums[self.first :], np.float64)
 
 
 def _least(laid: VariantSchedule) -> Floats:
@@ -302,13 +282,6 @@ def _least(laid: VariantSchedule) -> Floats:
 
 
 _DDR = [IN_DDR, OUT_DDR, LATE_DDR]
-
-
-def _lay_out(book: PartBook, variants: Sequence[Variant]) -> Layout:
-    subgraphs = [v.subgraph for v in variants]
-    graph, first = side_by_side(book, subgraphs, _each_shape)
-    counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
-    return Layout(graph, first, np.concatenate(counts).astype(np.float64))
 
 
 def _each_shape(parts: Parts) -> Ints:
@@ -398,7 +371,7 @@ class LocalBufferCosts(Costs):
         """Return the simulator's estimates, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
         context, schedule = self.context, laid.schedule
-        timeline, graph = schedule.timeline, laid.layout.graph
+        timeline, graph = schedule.timeline, schedule.instances
         rows, owners = timeline.rows, graph.subgraph[timeline.order].tolist()
         near = without_outputs(timeline.streams, rows[1:] - 1, laid.outputs)
         pairs = zip(owners, timeline.spare, strict=True)

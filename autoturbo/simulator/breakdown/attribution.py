@@ -32,7 +32,7 @@ from autoturbo.schedule.codegen.instructions import (
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.work import Floats
 from autoturbo.simulator.kernels import BUSY, Quantity, duration, issue, run_kernel
-from autoturbo.simulator.whole_pass import KernelRun
+from autoturbo.simulator.whole_pass import KernelInterval
 
 
 class Limit(StrEnum):
@@ -98,7 +98,7 @@ class KernelTimes(NamedTuple):
     done: Floats
 
     @staticmethod
-    def of(run: KernelRun) -> KernelTimes:
+    def of(run: KernelInterval) -> KernelTimes:
         """Return the times of a kernel of a pass."""
         times = (times - run.body for times in (run.issued, run.freed, run.done))
         return KernelTimes(run.work, *times)

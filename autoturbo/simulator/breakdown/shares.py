@@ -8,6 +8,7 @@ a part always add up to its time, and the parts' times to the latency.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,13 +28,13 @@ from autoturbo.simulator.breakdown.attribution import (
 )
 from autoturbo.simulator.sequence import (
     COPIES,
+    ClusterPass,
     KernelMemory,
-    movement_times,
-    run_passes,
-    simulate,
-    whole_passes,
+    cluster_passes,
+    pass_latency,
+    run_schedule,
 )
-from autoturbo.simulator.whole_pass import PassRun
+from autoturbo.simulator.whole_pass import made_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,9 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
         schedule: The schedule.
         memory: Kernels that are simulated already.
     """
-    memory = KernelMemory() if memory is None else memory
-    latency = simulate(schedule, memory).latency
-    runs = whole_passes(schedule)
-    clusters = [_cluster(schedule, cluster, one) for cluster, one in enumerate(runs)]
-    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in clusters])
+    passes = cluster_passes(schedule, memory)
+    clusters = [_cluster(schedule, cluster, one) for cluster, one in enumerate(passes)]
+    counts, handover = _critical(schedule, passes)
     kernels = tuple(
         KernelShare(int(instance), index, *_spent(row), part.seconds - part.busiest, int(count))
         for index, (timeline, one) in enumerate(zip(schedule.timelines, clusters, strict=True))
@@ -177,7 +176,7 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
         whole += one.shares.T @ counts[timeline.order]
     whole[LIMITS.index(Limit.LAUNCH)] += handover
     return ScheduleShares(
-        latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
+        pass_latency(schedule, passes), Shares.of(whole), kernels, _subgraphs(schedule, kernels),
         _layers(schedule, clusters, counts),
     )  # fmt: skip
 
@@ -194,7 +193,7 @@ class _Cluster(NamedTuple):
     parts: list[KernelShares]
 
 
-def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluster:
+def _cluster(schedule: Schedule, cluster: int, one: ClusterPass) -> _Cluster:
     """Attribute the time of every kernel of a pass; those of one signature once.
 
     Where loads run over kernels, equal kernels may take different times.
@@ -206,28 +205,27 @@ def _cluster(schedule: Schedule, cluster: int, whole: PassRun | None) -> _Cluste
     rates = rates_of(target, schedule.context.dtype)
     known: dict[bytes, KernelShares] = {}
     parts = []
-    for kernel, signature in enumerate(schedule.signatures(cluster)):
+    for kernel, signature in enumerate(one.signatures):
         layers = len(timeline.templates[int(timeline.order[kernel])].layers)
-        if whole is not None:
-            run = whole.kernels[kernel]
+        if one.whole is not None:
+            run = one.whole.kernels[kernel]
             parts.append(kernel_shares(run.program, rates, layers, KernelTimes.of(run)))
             continue
         if signature not in known:
             known[signature] = kernel_shares(schedule.program(kernel, cluster), rates, layers)
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
-    around = target.overheads.of_launches(shares.sum(axis=1), schedule.opens(cluster))
-    shares += _movements(timeline.copied, timeline.crossing, target, whole)
-    shares[:, LIMITS.index(Limit.LAUNCH)] += around
+    shares += _movements(one, timeline.crossing, target)
+    shares[:, LIMITS.index(Limit.LAUNCH)] += one.around
     return _Cluster(shares, parts)
 
 
-def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | None) -> Floats:
-    """Return the shares of the copies before kernels, as :func:`movement_times` counts them.
+def _movements(one: ClusterPass, crossing: Ints, target: Target) -> Floats:
+    """Return the shares of the copies before kernels.
 
     Where a pass is run whole, copies that came early leave only what passes them on.
     """
-    seconds = movement_times(copied, crossing, target)
+    seconds = one.copies
     shares = np.zeros((len(seconds), len(LIMITS)))
     by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
     by[Limit.DDR][:] = seconds[:, 1]
@@ -236,15 +234,15 @@ def _movements(copied: Ints, crossing: Ints, target: Target, whole: PassRun | No
     by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, target.overheads.barrier, 0.0)
     # What is left over once all others are there.
     by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
-    if whole is not None:
-        took = np.asarray([run.launch - run.begin for run in whole.kernels])
+    if one.whole is not None:
+        took = np.asarray([run.launch - run.begin for run in one.whole.kernels])
         by[Limit.DDR][:] += took - shares.sum(axis=1)
         # Copies that came early took less than their transfer of DDR: what is below 0 was latency.
         by[Limit.LATENCY][:] += np.minimum(by[Limit.DDR], 0.0)
     return np.maximum(shares, 0.0)  # sums in another order differ by less
 
 
-def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
+def _critical(schedule: Schedule, passes: Sequence[ClusterPass]) -> tuple[Ints, float]:
     """Return each instance's passes on the critical path, and the seconds of handing over.
 
     The path goes back from the launch that ends last, each time to the launch that delayed it: the
@@ -253,18 +251,16 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
     graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
     if not cluster:
         return np.full(graph.count, loops, np.int64), 0.0
-    instance_s, barrier = np.zeros(graph.count), schedule.context.target.overheads.barrier
-    for timeline, times in zip(schedule.timelines, seconds, strict=True):
-        instance_s[timeline.order] = times
+    barrier = schedule.context.target.overheads.barrier
     log: list[tuple[int, float, float]] = []
-    run_passes(schedule.order, cluster, instance_s.tolist(), graph.producers, loops, barrier, log)
+    run_schedule(schedule, passes, loops, log)
     begin, end = dict[_Launch, float](), dict[_Launch, float]()
     before, free = dict[_Launch, _Launch | None](), dict[int, _Launch]()
     for entry, (instance, start, stop) in enumerate(log):
         launch = entry // graph.count, instance
         begin[launch], end[launch], before[launch] = start, stop, free.get(cluster[instance])
         free[cluster[instance]] = launch
-    makers = [[m for m in graph.producers[i] if cluster[m] != c] for i, c in enumerate(cluster)]
+    makers = made_elsewhere(graph.producers, cluster)
     readers: list[list[int]] = [[] for _ in cluster]
     for reader in schedule.order:
         for maker in makers[reader]:

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
+from autoturbo.graph.node_builder import Cut, NodeBuilder, attributes_of
 from autoturbo.graph.structure import captured_names
 from autoturbo.verifier.findings import region_text
 from autoturbo.verifier.regions import within
@@ -95,24 +96,15 @@ def plain_dequantize(proto: NodeProto, inputs: Iterable[str], output: str) -> No
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
 
-EXPANDS = 8
-"""Opset since which Expand exists."""
-
 _ANY_CONSTANT = 9
 """Opset since which Constant has every element type."""
-
-_FILLS = 9
-"""Opset since which ConstantOfShape exists."""
-
-_SLICE_INPUTS = 10
-"""Opset since which the bounds of Slice are inputs, and it has steps."""
 
 PAD_INPUTS = 11
 """Opset since which the widths of Pad are an input."""
 
 
 @dataclass(eq=False)
-class GraphBuilder:
+class GraphBuilder(NodeBuilder):
     """Nodes of a function, and the values that it reads.
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
@@ -120,27 +112,22 @@ class GraphBuilder:
     same nodes and names, so equal parts give equal graphs.
 
     Attributes:
-        opset: Version of ONNX's own operators: slices and paddings are written as it wants them.
         layer: Layer that nodes added now belong to; their names begin with it.
         operator: The operator that they compute a part of, next in their names.
         regions: Per tensor of the graph that is held, which region of it.
-        nodes: Nodes of the function, in order.
         reads: Constants that the function must be given, in order of first use.
         taken: Names in use; values made on the way avoid them.
         dequantised: Makers of constants that are added here, from quantised ones.
     """
 
-    opset: int
     layer: str = ""
     operator: str = ""
     regions: dict[int, Region] = field(default_factory=dict)
-    nodes: list[NodeProto] = field(default_factory=list)
     reads: dict[str, Operand] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     dequantised: Mapping[str, Dequantised] = field(default_factory=dict)
     _labels: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
-    _values: dict[object, str] = field(default_factory=dict)
     _dequantisers: dict[str, NodeProto] = field(default_factory=dict)
     _extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -164,45 +151,15 @@ class GraphBuilder:
             self._dequantisers[proto.output[0]] = proto
         return tuple(proto.output)
 
-    def node(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str] | int = 1,
-        domain: str = "",
-        **attributes: Any,
-    ) -> tuple[str, ...]:
-        """Append a node.
+    def output_name(self, op_type: str, position: int) -> str:  # noqa: ARG002 - names are counted
+        """Return a new name for an output of the next node."""
+        return self.new_name(op_type.lower())
 
-        Args:
-            op_type: The operator's type.
-            inputs: Names; ``""`` for an absent one.
-            outputs: Names, or the number of new ones.
-            domain: Domain of the type.
-            attributes: Attributes by name.
-
-        Returns:
-            The names of its outputs.
-        """
-        if isinstance(outputs, int):
-            outputs = [self.new_name(op_type.lower()) for _ in range(outputs)]
-        return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
-
-    def one(self, op_type: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
-        """Append a node with one output and return its name, a new one if ``to`` is None."""
-        return self.node(op_type, inputs, (to,) if to else 1, **attributes)[0]
-
-    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
-        """Return the name of a constant of the graph; equal ones are added once."""
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._values:
-            self._values[key] = self.new_name(hint)
-            self._literal(array, self._values[key])
-        return self._values[key]
-
-    def integers(self, values: Sequence[int], hint: str) -> str:
-        """Return the name of a one-dimensional constant: extents, axes, bounds."""
-        return self.constant(np.array(values, dtype=np.int64), hint)
+    def hold(self, array: np.ndarray, hint: str) -> str:
+        """Add a constant and return its name."""
+        name = self.new_name(hint)
+        self._literal(array, name)
+        return name
 
     def operand(self, operand: Operand) -> str:
         """Return the name of a constant operand, which is added or read whole.
@@ -227,18 +184,10 @@ class GraphBuilder:
     def _literal(self, array: np.ndarray, name: str) -> None:
         """Add a Constant node; early opsets hold only real numbers, which are cast."""
         if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
-            self.one("Constant", to=name, value=numpy_helper.from_array(array, name))
+            self.op("Constant", to=name, value=numpy_helper.from_array(array, name))
             return
-        real = self.one("Constant", value=numpy_helper.from_array(array.astype(np.float64), name))
-        self.node("Cast", (real,), (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
-
-    def zeros(self, shape: Sequence[int], element: int) -> str:
-        """Return the name of a tensor of zeros of an ONNX element type."""
-        if self.opset < _FILLS:
-            return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)), "zeros")
-        value = helper.make_tensor("zeros", element, [1], [0])
-        name = self.integers(shape, "extents")
-        return self.one("ConstantOfShape", name, to=self.new_name("zeros"), value=value)
+        real = self.op("Constant", value=numpy_helper.from_array(array.astype(np.float64), name))
+        self.cast(real, helper.np_dtype_to_tensor_dtype(array.dtype), to=name)
 
     def slice(
         self,
@@ -272,18 +221,11 @@ class GraphBuilder:
         rows = zip(range(len(have)), have, want, steps, strict=True)
         cuts = [_slice_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
         if not cuts:
-            return self.one("Identity", name, to=to)
+            return self.op("Identity", name, to=to)
         maker = self._dequantisers.get(name)
         if maker is not None and self._scales_fit(maker, have):
             return self._slice_quantised(maker, have, want, steps, to)
-        axes, starts, ends, strides = (list(column) for column in zip(*cuts, strict=True))
-        if self.opset >= _SLICE_INPUTS:
-            bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
-            given = [self.integers(values, hint) for hint, values in bounds.items()]
-            return self.one("Slice", name, *given, to=to)
-        if all(stride == 1 for stride in strides):
-            return self.one("Slice", name, to=to, axes=axes, starts=starts, ends=ends)
-        return self._picked(name, cuts, to)
+        return self.cut(name, cuts, to)
 
     def _slice_quantised(
         self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
@@ -313,15 +255,6 @@ class GraphBuilder:
         low, high = have[axis_of(maker, len(have))]
         return extents == (high - low,)
 
-    def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
-        """Return a strided slice built of Gather nodes, for opsets whose Slice has no steps."""
-        for count, (axis, start, end, stride) in enumerate(cuts, 1):
-            # An end beyond the front, as Slice wants it, is -1 to ``range``.
-            positions = self.integers(range(start, max(end, -1), stride), "positions")
-            target = to if count == len(cuts) else self.new_name(f"{name}.picked")
-            name = self.one("Gather", name, positions, to=target, axis=axis)
-        return name
-
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
         """Return the name of a value of any type inside a larger region, padded with zeros.
 
@@ -340,20 +273,9 @@ class GraphBuilder:
                 [self.zeros([*shape[:dim], width, *shape[dim + 1 :]], element)] if width else []
                 for width in (low - first, last - high)
             )
-            name = self.concat([*before, name, *after], dim)
+            name = self.concat(*before, name, *after, axis=dim)
             shape[dim] = last - first
         return name
-
-    def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
-        """Return the name of values concatenated along a dimension."""
-        if len(names) == 1:
-            return names[0] if to is None else self.one("Identity", names[0], to=to)
-        return self.one("Concat", *names, to=to or self.new_name("joined"), axis=axis)
-
-    def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
-        """Return the name of a value reshaped to other extents."""
-        target = to or self.new_name(f"{name}.shaped")
-        return self.one("Reshape", name, self.integers(shape, "shape"), to=target)
 
 
 def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
@@ -367,7 +289,7 @@ def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
     return name
 
 
-def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
+def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> Cut:
     """Return dimension, start, end and step of a slice, relative to the begin of ``have``.
 
     Args:
@@ -418,11 +340,6 @@ def without_unread_constants(
             kept.append(node)
             read.update((*node.input, *captured_names(node)))
     return [*reversed(kept), *nodes[first:]]
-
-
-def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
-    """Return the attributes of a node as Python values, by name."""
-    return {item.name: helper.get_attribute_value(item) for item in proto.attribute}
 
 
 class UncoveredError(Exception):
@@ -482,7 +399,7 @@ def _joined(builder: GraphBuilder, groups: list[list[RegionValue]], dim: int, wa
         position = high
     if position != want[dim][1]:
         raise UncoveredError(f"nothing from {position} to {want[dim][1]} of dimension {dim}")
-    return builder.concat(names, dim)
+    return builder.concat(*names, axis=dim)
 
 
 def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str:

@@ -113,8 +113,8 @@ class SampleSlicer:
         apart = shape != self.shape(tensor, batch)
         whole = tuple((0, extent) for extent in shape)
         want = (*whole[:dim], (first, stop), *whole[dim + 1 :])
-        part = builder.slice(builder.reshape(name, shape) if apart else name, whole, want)
-        return builder.reshape(part, self.shape(tensor, stop - first)) if apart else part
+        part = builder.slice(builder.reshape(name, *shape) if apart else name, whole, want)
+        return builder.reshape(part, *self.shape(tensor, stop - first)) if apart else part
 
     def join(
         self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
@@ -137,12 +137,12 @@ class SampleSlicer:
         shape, dim = self._digits(tensor, self._batch)
         whole = self.shape(tensor, self._batch)
         if len(parts) == 1 or shape == whole:
-            return builder.concat(parts, dim)
+            return builder.concat(*parts, axis=dim)
         apart = [
-            builder.reshape(part, self._digits(tensor, stop - first)[0])
+            builder.reshape(part, *self._digits(tensor, stop - first)[0])
             for part, (first, stop) in zip(parts, used, strict=True)
         ]
-        return builder.reshape(builder.concat(apart, dim), whole)
+        return builder.reshape(builder.concat(*apart, axis=dim), *whole)
 
     def shape(self, tensor: int, samples: int) -> tuple[int, ...]:
         """Return the extents of a tensor that holds ``samples`` samples."""
@@ -239,9 +239,9 @@ def write_repeated(
         start: The first sample.
     """
     for constant in constants:
-        indices = builder.integers(constant.taken(start).tolist(), "samples")
+        indices = builder.integers(*constant.taken(start).tolist(), hint="samples")
         name = names.get(constant.name, constant.name)
-        builder.one("Gather", constant.original, indices, to=name, axis=constant.dim)
+        builder.op("Gather", constant.original, indices, to=name, axis=constant.dim)
 
 
 # -------------------------------------------------------------------------------------- functions
@@ -330,8 +330,8 @@ class FunctionTable:
         parameters = [
             builder.operand(dataclasses.replace(operand, data=None)) for operand in quantisation
         ]
-        quantised = builder.one("QuantizeLinear", given, *parameters)
-        builder.one(DEQUANTIZE, quantised, *parameters, to=name)
+        quantised = builder.op("QuantizeLinear", given, *parameters)
+        builder.op(DEQUANTIZE, quantised, *parameters, to=name)
         return given
 
     def _fill(

@@ -400,7 +400,7 @@ def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
     starts = range(0, 3 * elements, elements)
     regions: list[Region] = [((start + part[0], start + part[1]),) for start in starts]
     cuts = [partial.builder.slice(name, ((0, 3 * elements),), region) for region in regions]
-    return partial.builder.concat(cuts, 0)
+    return partial.builder.concat(*cuts, axis=0)
 
 
 def _rotary(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
@@ -424,7 +424,7 @@ def _rotary(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegion
     if not microsoft or first is None or len(partial.input_shapes[first]) >= _TABLE or later == 0:
         return plan
     name, _ = partial.fit(first, partial.needs[first])
-    moved = partial.builder.one("Add", name, partial.builder.constant(_integers(later)))
+    moved = partial.builder.op("Add", name, partial.builder.constant(_integers(later)))
     return replace(plan, parameters={1: moved})
 
 

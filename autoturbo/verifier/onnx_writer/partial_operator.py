@@ -8,7 +8,7 @@ and crashes on SimplifiedLayerNormalization.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +18,9 @@ from onnx import NodeProto, helper
 
 from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
+from autoturbo.graph.node_builder import attributes_of
 from autoturbo.graph.operators import Operator
-from autoturbo.verifier.onnx_writer.builder import GraphBuilder, attributes_of
+from autoturbo.verifier.onnx_writer.builder import GraphBuilder
 from autoturbo.verifier.regions import within
 
 Box = tuple[Interval, ...]
@@ -216,43 +217,37 @@ def _missing(operator: str, tensor: str, need: Region, have: Region | None) -> s
     return f"{operator} needs {need} of {tensor}; held is {have or 'nothing'}"
 
 
-_AXES_INPUT = 18
-"""Opset from which ReduceMean has its axes as an input."""
-
 _DEVIATION_FLOOR = 1e-9
 """Added to the standard deviation by the definition of MeanVarianceNormalization."""
 
 
-def _mean(partial: PartialOperator, name: str, axes: Sequence[int]) -> str:
-    if partial.builder.opset < _AXES_INPUT:
-        return partial.builder.one("ReduceMean", name, axes=list(axes))
-    return partial.builder.one("ReduceMean", name, partial.builder.integers(axes, "axes"))
+def _mean(partial: PartialOperator, name: str, axes: Iterable[int]) -> str:
+    return partial.builder.reduce("ReduceMean", name, *axes)
 
 
 def _number(partial: PartialOperator, value: float) -> str:
     """Return the name of a number in the element type of the data."""
-    dtype = helper.tensor_dtype_to_np_dtype(partial.operands[0].element)
-    return partial.builder.constant(np.asarray(value, dtype))
+    return partial.builder.number(value, partial.operands[0].element)
 
 
 def _mean_variance(partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    one, axes = partial.builder.one, partial.attributes.get("axes", (0, 2, 3))
-    centred = one("Sub", inputs[0], _mean(partial, inputs[0], axes))
-    deviation = one("Sqrt", _mean(partial, one("Mul", centred, centred), axes))
-    divisor = one("Add", deviation, _number(partial, _DEVIATION_FLOOR))
-    one("Div", centred, divisor, to=outputs[0])
+    op, axes = partial.builder.op, partial.attributes.get("axes", (0, 2, 3))
+    centred = op("Sub", inputs[0], _mean(partial, inputs[0], axes))
+    deviation = op("Sqrt", _mean(partial, op("Mul", centred, centred), axes))
+    divisor = op("Add", deviation, _number(partial, _DEVIATION_FLOOR))
+    op("Div", centred, divisor, to=outputs[0])
 
 
 def _root_mean_square(
     partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
-    one, attributes, rank = partial.builder.one, partial.attributes, len(partial.input_shapes[0])
+    op, attributes, rank = partial.builder.op, partial.attributes, len(partial.input_shapes[0])
     axes = range(int(attributes.get("axis", -1)) % rank, rank)
     epsilon = _number(partial, float(attributes.get("epsilon", 1e-5)))
-    square = _mean(partial, one("Mul", inputs[0], inputs[0]), axes)
+    square = _mean(partial, op("Mul", inputs[0], inputs[0]), axes)
     further = outputs[1] if len(outputs) > 1 else None
-    inverse = one("Reciprocal", one("Sqrt", one("Add", square, epsilon)), to=further)
-    one("Mul", one("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
+    inverse = op("Reciprocal", op("Sqrt", op("Add", square, epsilon)), to=further)
+    op("Mul", op("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
 
 
 _DECOMPOSITIONS: Mapping[str, Callable[[PartialOperator, Sequence[str], Sequence[str]], None]] = {

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
 from autoturbo.graph.indices import counted_from_front
 from autoturbo.graph.model_nodes import ModelNode, Operand
+from autoturbo.graph.node_builder import EXPANDS
 from autoturbo.graph.operators import Operator
 from autoturbo.graph.structure import bodies, captured_names, rename_read
-from autoturbo.verifier.onnx_writer.builder import EXPANDS, PAD_INPUTS, GraphBuilder
+from autoturbo.verifier.onnx_writer.builder import PAD_INPUTS, GraphBuilder
 from autoturbo.verifier.onnx_writer.node_regions import plan_parallel, plan_window, settled
 from autoturbo.verifier.onnx_writer.partial_operator import (
     Box,
@@ -177,7 +177,7 @@ def _reshape(partial: PartialOperator) -> bool:
             continue
         name, exact = partial.fit(0, source)[0], region == partial.wanted[0]
         to = partial.name(0) if exact else None
-        partial.finish([(partial.builder.reshape(name, extents(region), to), region)])
+        partial.finish([(partial.builder.reshape(name, *extents(region), to=to), region)])
         return True
     return False
 
@@ -238,7 +238,7 @@ def _concat(partial: PartialOperator) -> bool:
     names = [partial.fit(index, partial.needs[index])[0] for index in met]
     exact = partial.wanted[0] == region
     axis = int(partial.attributes.get("axis", 1)) % len(region)
-    joined = partial.builder.concat(names, axis, partial.name(0) if exact else None)
+    joined = partial.builder.concat(*names, axis=axis, to=partial.name(0) if exact else None)
     partial.finish([(joined, region)])
     return True
 
@@ -275,13 +275,11 @@ def _filled(partial: PartialOperator) -> bool:
     if index is not None:
         name, _ = partial.fit(index, partial.needs[index])
     elif value:
-        name = partial.builder.constant(
-            np.array(value, tensor_dtype_to_np_dtype(partial.operands[0].element))
-        )
+        name = partial.builder.number(value, partial.operands[0].element)
     else:
         name = partial.builder.zeros((1,), partial.operands[0].element)
-    shape = partial.builder.integers(extents(region), "extents")
-    partial.finish([(partial.builder.one("Expand", name, shape), region)])
+    shape = partial.builder.integers(*extents(region), hint="extents")
+    partial.finish([(partial.builder.op("Expand", name, shape), region)])
     return True
 
 
@@ -315,7 +313,7 @@ def _size(partial: PartialOperator) -> bool:
 def _known(partial: PartialOperator, value: np.ndarray) -> None:
     region = partial.wanted[0] or ()
     part = value[tuple(slice(low, high) for low, high in region)]
-    partial.builder.one("Identity", partial.builder.constant(np.asarray(part)), to=partial.name(0))
+    partial.builder.op("Identity", partial.builder.constant(np.asarray(part)), to=partial.name(0))
 
 
 def _cast(partial: PartialOperator) -> bool:
@@ -325,7 +323,7 @@ def _cast(partial: PartialOperator) -> bool:
         return False
     name, _ = partial.fit(0, partial.needs[0])
     region = partial.makes(partial.box)[0]
-    (converted,) = partial.builder.node("Cast", (name,), to=like.element)
+    converted = partial.builder.cast(name, like.element)
     partial.finish([(converted, region)])
     return True
 

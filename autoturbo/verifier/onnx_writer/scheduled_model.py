@@ -283,7 +283,7 @@ class _Writer:
         timeline = schedule.timelines[schedule.cluster[reader] if schedule.cluster else 0]
         movement = _MOVEMENTS.get(int(timeline.movements.kind[link]))
         if movement is not None and tensor not in self.no_tensors:
-            name = self.builder.one("Identity", name)
+            name = self.builder.op("Identity", name)
             source = schedule.placement.scopes[maker].name
             facts = {"movement": movement, "from": source, "to": Scope.LB.name}
             annotate(self.builder.nodes[-1], facts)
@@ -306,7 +306,7 @@ class _Writer:
                 names = self.outputs[value.tensor]
                 made = self.samples.join(self.builder, names, value.tensor, self.passes)
             if made != name:
-                self.builder.one("Identity", made, to=name)
+                self.builder.op("Identity", made, to=name)
 
     def model(self) -> ScheduledModel:
         """Return the model of the nodes written."""

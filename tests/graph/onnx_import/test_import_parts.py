@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.importer.assemble import attributes_of, check_size
+from autoturbo.graph.importer.assemble import check_size, plain_attributes
 from autoturbo.graph.importer.external_data import (
     INDICES,
     MOST_READ,
@@ -292,7 +292,7 @@ def test_attributes_become_plain_values() -> None:
         "Any", [], [], i=3, f=0.5, s="text", ints=[1, 2], floats=[0.5], strings=["a", "b"],
         t=weight("w", 2), body=graph([], [], []),
     )  # fmt: skip
-    plain = dict(attributes_of(made))
+    plain = dict(plain_attributes(made))
     tensor = plain.pop("t")
     assert isinstance(tensor, np.ndarray)
     assert np.array_equal(tensor, numpy_helper.to_array(weight("w", 2)))

@@ -71,8 +71,8 @@ def test_parts_of_every_extent_are_counted() -> None:
     (one,) = [v for v in every if v.parts == 1 and v.own == SubGraphKnobs("")]
     uneven = dataclasses.replace(one, depth=2, axis=2, parts=2)
     laid = near.laid([uneven])
-    assert laid.layout.times[laid.layout.first :].tolist() == [1.0, 1.0]
-    assert len(set(laid.outputs[laid.layout.first :].tolist())) == 2
+    assert laid.times[laid.first :].tolist() == [1.0, 1.0]
+    assert len(set(laid.outputs[laid.first :].tolist())) == 2
 
 
 @pytest.mark.full

@@ -130,7 +130,7 @@ def test_zeros_are_of_their_type(opset: int) -> None:
 @every_opset
 def test_values_are_joined_and_reshaped(opset: int) -> None:
     actual = result_of(
-        opset, lambda builder: builder.reshape(builder.concat(["x", "x"], 1), (4, 21))
+        opset, lambda builder: builder.reshape(builder.concat("x", "x", axis=1), 4, 21)
     )
     np.testing.assert_array_equal(actual, np.concatenate([VALUE, VALUE], 1).reshape(4, 21))
 
