@@ -69,7 +69,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
     "dashboard": ("dashboard --port 0 --for 0.1", "dashboard --port 70000"),
     "report": ("report {run} -o report.html", "report {host} -o host.html", "report --all"),
-    "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
+    "trace": ("trace {run} -o trace.json",),
     "verify": (
         "verify tiny.onnx --run {run}",
         "verify tiny.onnx --no-numbers",
