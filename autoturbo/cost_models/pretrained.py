@@ -18,7 +18,6 @@ import numpy as np
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.contract import plugged
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
-from autoturbo.cost_models.judging import Judged
 from autoturbo.cost_models.training import GROWN, TREES, Table
 from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
@@ -27,7 +26,7 @@ from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.registry import COST_MODELS
 from autoturbo.schedule.knobs import current_name
 from autoturbo.schedule.work import Flags
-from autoturbo.schema import Natural, TypedDict
+from autoturbo.schema import Natural, Real, TypedDict
 
 CORRECTIONS: Final = 40
 """Trees that are added to those of another model. They are small and regularised: a first network
@@ -44,6 +43,28 @@ FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 """What a model's folder holds."""
 
 _CHECKSUM: Final = "factors_sha256"
+
+
+ScoresJson = TypedDict("ScoresJson", {
+    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
+    "bias": Real | None,
+})  # fmt: skip
+"""How good a ranking is, in six digits."""
+
+NearJson = TypedDict("NearJson", {"rank": Real, "recall": Real, "regret": Real})
+"""How good a ranking near the best is, in six digits."""
+
+GuessesJson = TypedDict("GuessesJson", {
+    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
+})  # fmt: skip
+"""How the best predicted candidates did, in six digits."""
+
+
+class Judged(ScoresJson):
+    """How good a model is on what was held out."""
+
+    near: NotRequired[NearJson]
+    first_guess: GuessesJson
 
 
 DataJson = TypedDict("DataJson", {"schema": Natural, "seed": Natural, "settings": Natural})

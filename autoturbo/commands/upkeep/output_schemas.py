@@ -31,7 +31,7 @@ _ROOMS: Final = {
         "tune",
     ),
     "upkeep": (
-        *("completion", "cost-model evaluate", "cost-model list", "cost-model train"),
+        *("completion", "cost-model list", "cost-model train"),
         *("dataset collect", "dataset stats", "db best", "db check", "db export", "db import"),
         *("db list", "db merge", "db schema", "db stats", "doctor", "schema"),
         *("targets calibrate", "targets list", "targets scaffold", "targets schema"),
