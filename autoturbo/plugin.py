@@ -1,8 +1,9 @@
 """The public names for packages that plug something in: registries, protocols, values.
 
 A package names what it brings as entry points of the groups of :mod:`autoturbo.registry`;
-``docs/extending.md`` shows one of each kind, and :mod:`autoturbo.testing` has a conformance kit for
-each. What is listed here keeps its name and meaning (``docs/stability.md``).
+``docs/extending.md`` shows one of each kind, and :mod:`autoturbo.testing` has conformance
+checks of measurers, cost models and schedulers. What is listed here keeps its name and meaning
+(``docs/stability.md``).
 """
 
 from __future__ import annotations

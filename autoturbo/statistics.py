@@ -234,3 +234,37 @@ def _ranks_left_out(rounds: int) -> int:
     while sum(ways[: out + 1]) <= tail:
         out += 1
     return max(out - 1, 0)
+
+
+def pairs_in_order(
+    predicted: NDArray[np.float64], measured: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the share of pairs that a prediction puts in their true order, and Kendall's tau-b.
+
+    Pairs that measure the same do not count; of those that are predicted alike, half do.
+    """
+    import numpy as np
+
+    first, second = np.triu_indices(len(measured), 1)
+    true = np.sign(measured[first] - measured[second])
+    predicted_order = np.sign(predicted[first] - predicted[second])
+    same = float((true * predicted_order).sum())
+    differ, told = float((true != 0).sum()), float((predicted_order != 0).sum())
+    if not differ:
+        return 1.0, 1.0
+    return (same + differ) / (2 * differ), same / np.sqrt(differ * told) if told else 0.0
+
+
+def error_beside_factor(
+    predicted: NDArray[np.float64], measured: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the mean relative error that the best common factor leaves, and the factor.
+
+    Predictions that are no seconds have no error: not a number, and a factor of 1.
+    """
+    import numpy as np
+
+    if (predicted <= 0).any():
+        return float("nan"), 1.0
+    factor = float(np.exp(np.log(measured / predicted).mean()))
+    return float(np.abs(predicted * factor / measured - 1).mean()), factor

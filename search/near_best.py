@@ -11,8 +11,8 @@ than the best, in %. Everything follows from the seed.
 
 ::
 
-    PYTHONPATH=benchmarks python search/near_best.py                  # ten pairs, two seeds
-    PYTHONPATH=benchmarks python search/near_best.py --pairs resnext50@goya --seeds 1
+    PYTHONPATH=benchmarks:cost_models python search/near_best.py   # ten pairs, two seeds
+    PYTHONPATH=benchmarks:cost_models python search/near_best.py --pairs resnext50@goya --seeds 1
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Final
 import numpy as np
 from bench_tools import print_table
 from held_out import PAIRS, TRIALS
+from judge import NearScores
 from search_quality import Pair, advisor_of, searched
 
-from autoturbo.cost_models.judging import NearScores
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _NO_INPUTS = frozenset(
-    ("output", "netron", "html", "file", "save_targets", "runs_folder", "db", "command", "action")
+    ("output", "html", "file", "save_targets", "runs_folder", "db", "command", "action")
 )
 """Arguments that name what is written, the database, or no file."""
 

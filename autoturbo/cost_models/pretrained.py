@@ -18,7 +18,6 @@ import numpy as np
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.contract import plugged
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
-from autoturbo.cost_models.judging import Judged
 from autoturbo.cost_models.training import GROWN, TREES, Table
 from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
@@ -44,6 +43,28 @@ FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 """What a model's folder holds."""
 
 _CHECKSUM: Final = "factors_sha256"
+
+
+ScoresJson = TypedDict("ScoresJson", {
+    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float, "error": float | None,
+    "bias": float | None,
+})  # fmt: skip
+"""How good a ranking is, in six digits."""
+
+NearJson = TypedDict("NearJson", {"rank": float, "recall": float, "regret": float})
+"""How good a ranking near the best is, in six digits."""
+
+GuessesJson = TypedDict("GuessesJson", {
+    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": float,
+})  # fmt: skip
+"""How the best predicted candidates did, in six digits."""
+
+
+class Judged(ScoresJson):
+    """How good a model is on what was held out."""
+
+    near: NotRequired[NearJson]
+    first_guess: GuessesJson
 
 
 DataJson = TypedDict("DataJson", {"schema": Natural, "seed": Natural, "settings": Natural})

@@ -1,4 +1,4 @@
-"""A data set of measurements as the arrays that cost models are trained on and judged by."""
+"""A data set of measurements as the arrays that cost models are trained on."""
 
 from __future__ import annotations
 
@@ -36,14 +36,9 @@ class Table:
         base: Seconds that predictions are relative to, ``(kernels,)``.
         launches: ``(kernels,)``.
         times: Seconds of a launch; not a number where not measured, ``(kernels,)``.
-        statistics: :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: Seconds; not a number for failures, ``(settings,)``.
         measured: Mask of the candidates that are no failures.
-        default: Mask of the candidates that are the default schedule.
-        parent: What each is a neighbour of, of those near what a search begins with or near the
-            best; -1 for all others, ``(settings,)``.
-        bound: Seconds that no schedule is below, ``(settings,)``.
         pool: Number of the model, batch size, target and data type, ``(settings,)``.
         groups: Per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
     """
@@ -52,13 +47,9 @@ class Table:
     base: Floats
     launches: Ints
     times: Floats
-    statistics: Floats
     owner: Ints
     latency: Floats
     measured: Flags
-    default: Flags
-    parent: Ints
-    bound: Floats
     pool: Ints
     groups: Mapping[str, NDArray[np.object_]]
 
@@ -73,10 +64,8 @@ class Table:
         rows, base = portable_rows(data.statistics, _own(data)), base_seconds(data.statistics)
         expected = base if start is None else base * np.exp(start.predict(rows))
         return Table(
-            rows, base, data.launches, _times(data, rows, expected, start), data.statistics,
-            data.owner, data.latency, data.measured,
-            data.settings["number"] == 0, _parents(data),
-            data.settings["lower_bound_s"], data.pairs,
+            rows, base, data.launches, _times(data, rows, expected, start),
+            data.owner, data.latency, data.measured, data.pairs,
             {name: data.settings[name] for name in ("model", "target")},
         )  # fmt: skip
 
@@ -106,22 +95,6 @@ class Table:
         total = np.maximum(np.bincount(self.owner, spent, len(self.latency)), 1e-30)
         weights: Floats = good[self.owner] * np.sqrt(spent / total[self.owner])
         return weights
-
-    @cached_property
-    def setting_rows(self) -> Rows:
-        """Return a row per candidate: the mean of its kernels' rows by time alone, and the sum."""
-        worth = self.launches * self.base
-        sums = self.total(self.base)
-        share = worth / np.maximum(sums, 1e-30)[self.owner]
-        columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
-        return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
-
-
-def _parents(data: Measurements) -> Ints:
-    """Return the candidate that each one is a neighbour of; -1 for candidates drawn at random."""
-    number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
-    found: Ints = np.where(parent >= 0, np.arange(len(number)) - number + parent, -1)
-    return found
 
 
 def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) -> Floats:

@@ -50,7 +50,6 @@ class Kind(enum.Enum):
     WEIGHTS = "the data file of an ONNX model", rb"(?!)"  # raw numbers: told by their model
     REPORT = "a report", rb'<!DOCTYPE html>\s*<html lang="en">.{,60}Content-Security-Policy'
     TRACE = "a trace", rb'\s*\{"traceEvents"'
-    SIDE_CAR = "a side-car for Netron", rb'\s*\{\s*"signature"\s*:\s*"netron:attachment"'
     RECORDS = "an export of records", rb'\{[^\n]*"kind"\s*:\s*"(run|trial|best)"'
     # ours, and without a write-ahead log: one that is tuned into has one
     DATABASE = "an exported database", _SQLITE + rb"..\x01\x01.{48}ATub"

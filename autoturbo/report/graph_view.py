@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
 from autoturbo.hardware.parts import storage_ratio
@@ -15,9 +16,9 @@ from autoturbo.report.facts import Measured
 from autoturbo.report.filling import group_colours
 from autoturbo.report.layered import Drawing, Edge, Place, drawing_of
 from autoturbo.report.names import layer_label, layer_title
-from autoturbo.report.netron import tensor_scopes
 from autoturbo.report.units import counted, percent, plain
 from autoturbo.schedule.codegen.tiling import Amount
+from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
@@ -157,9 +158,12 @@ def scope_counts(schedule: Schedule) -> dict[str, int]:
 def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
     """Return where the output of each layer is kept: the farthest scope of any of its parts."""
     farthest: dict[int, Scope] = {}
-    for tensor, scopes in tensor_scopes(schedule).items():
-        layer = schedule.context.producer[tensor]
-        farthest[layer] = max(farthest.get(layer, Scope.LB), *scopes)
+    for timeline in schedule.timelines:
+        made = np.flatnonzero(timeline.kind == KINDS.index("tensor"))
+        scopes = timeline.buffers.scope[made].tolist()
+        for tensor, scope in zip(timeline.tensor[made].tolist(), scopes, strict=True):
+            layer = schedule.context.producer[tensor]
+            farthest[layer] = max(farthest.get(layer, Scope.LB), Scope(scope))
     return farthest
 
 

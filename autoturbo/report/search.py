@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.judging import Scores
 from autoturbo.cost_models.ranker import Ranker
 from autoturbo.report.filling import Chart, Columns, evenly
 from autoturbo.report.importance import Importance, KnobReport
 from autoturbo.search.objectives import Objective
 from autoturbo.search.progress import Trial
 from autoturbo.simulator.measurement import Failure, Measurement
+from autoturbo.statistics import error_beside_factor, pairs_in_order
 
 MOST_POINTS = 2000
 """Trials that are drawn; of more, an even share and all that count."""
@@ -316,8 +316,9 @@ def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
     known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(predicted) > 0
     if not known:
         return Predictions(points, len(pairs), None, None, None)
-    scores = Scores.of(predicted[drawn], true[drawn])
-    return Predictions(points, len(pairs), spearman(predicted, true), scores.pairwise, scores.error)
+    in_order, _ = pairs_in_order(predicted[drawn], true[drawn])
+    error, _ = error_beside_factor(predicted[drawn], true[drawn])
+    return Predictions(points, len(pairs), spearman(predicted, true), in_order, error)
 
 
 def prediction_chart(found: Predictions) -> Chart:

@@ -1,13 +1,17 @@
-"""The command that trains cost models and judges them."""
+"""The command that trains cost models, and the script that judges them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from judge import judge, put_into_card
 
-from autoturbo.cost_models.pretrained import Pretrained
+from autoturbo.cost_models.pretrained import Pretrained, bundled
+from autoturbo.errors import UsageError
 from tests.cli.command_line import Cli, cli_in
 
 pytest.importorskip("pyarrow")
@@ -23,28 +27,33 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
-def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
+def test_train_and_judge(cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def judged(*asked: str) -> list[dict[str, Any]]:
+        judge(["data", "--json", *asked])
+        results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["results"]
+        return results
+
     assert cli(*COLLECT).status == 0
     trained = cli("--json", "cost-model", "train", "data", "-o", "model").object
     written = Pretrained.load(tmp_path / "model").card
     assert {**trained["card"], "factors_sha256": written["factors_sha256"]} == written
     assert trained["card"]["targets"] == ["ascend-910", "goya"]
     assert "accuracy" not in trained["card"]
-    asked = ("cost-model", "evaluate", "data", "--method", "alone", "--method", "squared")
-    found = cli("--json", *asked, "--held-out", "target").object["results"]
+    asked = ("--method", "alone", "--method", "squared", "--held-out")
+    found = judged(*asked, "target")
     assert [r["method"] for r in found] == ["alone", "squared"]
     assert set(found[0]["groups"]) == {"ascend-910", "goya"}
     assert found[0]["mean"]["pairwise"] > 0.6
-    assert "targets held out" in cli(*asked, "--held-out", "target").out
-    given = ("cost-model", "evaluate", "data", "--model", "model", "--held-out", "model")
-    (judged,) = cli("--json", *given).object["results"]
-    assert (judged["method"], list(judged["groups"])) == ("model", ["alexnet"])
-    assert judged["mean"]["pairwise"] > 0.8  # it learned from these
-    (named,) = cli("--json", *given[:4], "kernels", *given[5:]).object["results"]
-    assert 0.6 < named["mean"]["pairwise"] < judged["mean"]["pairwise"]
-    ran = cli(*asked, "--held-out", "model")
-    assert (ran.status, ran.out) == (2, "")
-    assert "the data set has one model" in ran.err
+    judge(["data", *asked, "target"])
+    assert "targets held out" in capsys.readouterr().out
+    (own,) = judged("--model", "model", "--held-out", "model")
+    assert (own["method"], list(own["groups"])) == ("model", ["alexnet"])
+    assert own["mean"]["pairwise"] > 0.8  # it learned from these
+    (named,) = judged("--model", "kernels", "--held-out", "model")
+    assert 0.6 < named["mean"]["pairwise"] < own["mean"]["pairwise"]
+    for needs_more in ((*asked, "model"), ("--card", "model")):
+        with pytest.raises(UsageError, match="the data set has one model"):
+            judge(["data", *needs_more])
 
 
 def test_a_search_begins_with_a_model_of_one_s_own(cli: Cli) -> None:
@@ -67,11 +76,15 @@ def test_a_search_begins_with_a_model_of_one_s_own(cli: Cli) -> None:
     assert (ran.status, ran.err.count("error: ")) == (2, 1), ran.err
 
 
-def test_judging_needs_more_than_one_of_a_kind(cli: Cli) -> None:
-    assert cli(*COLLECT).status == 0
-    ran = cli("cost-model", "train", "data", "--judge", "-o", "model")
-    assert (ran.status, ran.out) == (2, "")
-    assert "the data set has one model" in ran.err
+def test_accuracy_is_put_into_the_card(tmp_path: Path) -> None:
+    (kept,) = bundled().values()
+    shutil.copytree(kept, tmp_path / "model")
+    accuracy = Pretrained.load(kept).card["accuracy"]
+    accuracy["model"]["tau"] = 0.5
+    put_into_card(tmp_path / "model", accuracy)
+    card = Pretrained.load(tmp_path / "model").card
+    assert card["accuracy"]["model"]["tau"] == 0.5
+    assert card["reproduce"] == Pretrained.load(kept).card["reproduce"]
 
 
 def test_list(cli: Cli) -> None:

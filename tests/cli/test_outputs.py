@@ -52,14 +52,13 @@ def writing(run: str) -> dict[str, tuple[str, ...]]:
         "report": ("report", run, "-o"),
         "diff": ("diff", run, run, "--html"),
         "trace": ("trace", run, "-o"),
-        "netron": ("trace", run, "--netron"),
         "db best": ("db", "best", "-o"),
         "db export": ("db", "export"),
     }
 
 
 COMMANDS = sorted(writing(""))
-FAST = ("apply", "db export", "netron", "tune")
+FAST = ("apply", "db export", "trace", "tune")
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.full) for n in COMMANDS]
 )
@@ -89,10 +88,6 @@ INPUT = "it would replace an input of the same call"
 @EVERY
 def test_the_database_is_not_replaced(cli: Cli, run: str, name: str) -> None:
     command = writing(run)[name]
-    if name == "netron":  # whose names say what they are
-        Path("db.json").symlink_to(DATABASE)
-        refuses(cli, command, "db.json", ITSELF)
-        return
     refuses(cli, command, DATABASE, ITSELF)
     assert check(DATABASE).sound
 
@@ -164,7 +159,7 @@ def test_other_inputs_are_not_replaced(cli: Cli) -> None:
 
 @EVERY
 def test_a_file_of_another_kind_is_replaced_only_by_force(cli: Cli, run: str, name: str) -> None:
-    suffix = {"netron": ".json", "db export": ".jsonl"}.get(name, ".txt")
+    suffix = ".jsonl" if name == "db export" else ".txt"
     place = f"precious{suffix}"
     for content, what in (
         ("my notes\n", "another file"),
@@ -185,7 +180,7 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(cli: Cli, run: str, na
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("tune", "out.out"), ("trace", "out.out"), ("netron", "out.json"), ("db export", "out.db"),
+    [("tune", "out.out"), ("trace", "out.out"), ("db export", "out.db"),
      *(pytest.param(name, place, marks=pytest.mark.full) for name, place in (
          ("apply", "out.out"), ("report", "out.out"), ("db best", "out.out"),
          ("apply", "out.json"), ("db export", "out.jsonl")))],
@@ -200,14 +195,13 @@ def test_an_output_replaces_its_own_kind_and_what_is_empty(
 
 
 def test_what_one_command_wrote_another_does_not_replace(cli: Cli, run: str) -> None:
-    kinds = ["apply", "report", "trace", "netron", "db best", "db export"]
-    named = {"netron": "side.json", "db export": "db export.jsonl"}
-    places = {name: named.get(name, f"{name}.out") for name in kinds}
+    kinds = ["apply", "report", "trace", "db best", "db export"]
+    places = {name: f"{name}.jsonl" if name == "db export" else f"{name}.out" for name in kinds}
     for name in kinds:
         assert cli(*writing(run)[name], places[name]).status == 0
     for name in kinds:
         for other, place in places.items():
-            if name != other and (name != "netron" or place.endswith(".json")):
+            if name != other:
                 assert cli(*writing(run)[name], place).status == 2, (name, other)
 
 

@@ -25,20 +25,3 @@ def test_the_timeline_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli)
     assert len(json.loads(Path("t.json").read_text())["traceEvents"]) > said["events"]
     assert cli("trace", run, "-o", "no/such/t.json").status == 2
     assert "did you mean 'layers'" in cli("trace", run, "--detail", "layer").err
-
-
-def test_files_for_netron(cli: Cli) -> None:
-    run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "1").object["run"]
-    said = cli("--json", "trace", run, "--netron").object["netron"]
-    assert said["file"] == f"runs/alexnet-stcp920-{run}/netron.json"
-    assert said["unnamed"] == 0
-    assert json.loads(Path(said["file"]).read_text())["signature"] == "netron:attachment"
-    shown = cli("trace", run, "--netron", "copy.onnx").out.splitlines()
-    assert shown[1] == f"wrote copy.onnx: {said['nodes']} nodes; open it in Netron"
-    assert Path("copy.onnx").exists()
-    refused = cli("trace", run, "--netron", "copy.txt")
-    assert refused.status == 2
-    assert refused.err.startswith(
-        "error: --netron: copy.txt is neither a side-car nor a model; end"
-    )
-    assert cli("trace", run, "--netron", "no/such/n.json").status == 2

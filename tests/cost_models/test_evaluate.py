@@ -9,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from autoturbo.cost_models.features import PORTABLE
-from autoturbo.cost_models.judging import (
+from judge import (
     BEST,
     KINDS,
     METHODS,
     NEARLY,
+    JudgedTable,
     NearScores,
     accuracy,
     evaluate,
 )
+
+from autoturbo.cost_models.features import PORTABLE
 from autoturbo.cost_models.pretrained import (
     STANDARD,
     Pretrained,
@@ -28,7 +29,6 @@ from autoturbo.cost_models.pretrained import (
     standard,
     train,
 )
-from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, UsageError
 from autoturbo.schedule.work import Floats
@@ -37,7 +37,7 @@ from autoturbo.simulator.plan import COLUMNS
 SETTINGS, KERNELS = 32, 5
 
 
-def table(models: int = 3, targets: int = 2, failed: int = 0) -> Table:
+def table(models: int = 3, targets: int = 2, failed: int = 0) -> JudgedTable:
     """Kernels that take longer than alone as their first column says, on every model and target."""
     rng = np.random.default_rng(0)
     pools = models * targets
@@ -49,7 +49,7 @@ def table(models: int = 3, targets: int = 2, failed: int = 0) -> Table:
     latency = np.bincount(owner, times)
     measured = np.arange(count) >= failed
     pool = np.repeat(np.arange(pools), SETTINGS)
-    return Table(
+    return JudgedTable(
         rows=rows,
         base=base,
         launches=np.ones(len(rows), np.int64),
@@ -116,13 +116,13 @@ def test_equal_predictions_and_equal_latencies_have_no_rank() -> None:
 
 def neighbours(
     predicted: Sequence[float] | Floats, latency: Sequence[float] | Floats, parent: Sequence[int]
-) -> Table:
+) -> JudgedTable:
     """A pool of settings of a kernel each, on two models; estimates alone predict what is given."""
     size = len(latency)
     pool = np.repeat([0, 1], size)
     seconds = np.tile(latency, 2)
     measured = np.isfinite(seconds)
-    return Table(
+    return JudgedTable(
         rows=np.zeros((2 * size, len(PORTABLE)), np.float32),
         base=np.tile(np.asarray(predicted, np.float64), 2),
         launches=np.ones(2 * size, np.int64),
@@ -142,7 +142,7 @@ def neighbours(
     )
 
 
-def near(known: Table) -> NearScores:
+def near(known: JudgedTable) -> NearScores:
     """How what kernels take alone ranks near the best."""
     (result,) = evaluate(known, ["alone"], ["model"])
     assert all(scores == pytest.approx(result.near) for scores in result.near_groups.values())
@@ -302,7 +302,7 @@ def test_the_model_in_the_package_says_what_it_is() -> None:
     assert models["near"]["recall"] > 0.59
     assert targets["near"]["rank"] > 0.65
     assert targets["near"]["recall"] > 0.55
-    assert [line.split()[2] for line in card["reproduce"]] == ["collect", "train"]
+    assert [line.split()[2] for line in card["reproduce"]] == ["collect", "train", "measurements"]
 
 
 @pytest.mark.full

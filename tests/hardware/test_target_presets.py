@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import re
 import subprocess
@@ -25,6 +26,10 @@ from autoturbo.hardware import (
 )
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.presets import preset_text
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulator.evaluator import Evaluator
+from autoturbo.simulator.measurement import Measurement
+from autoturbo.testing.contract import small_networks
 from tests.tiers import spread
 
 EVERY = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "stcp920-unified", "tpu-v4i")
@@ -262,11 +267,14 @@ def test_template_loads_and_is_commented(tmp_path: Path) -> None:
     assert bare == []
 
 
-def test_example_targets_load() -> None:
+def test_small_networks_run_on_example_targets() -> None:
     files = sorted(EXAMPLES.glob("*.yaml"))
     assert files
     for file in files:
-        assert load_target(file).name == file.stem
+        target = load_target(file)
+        assert target.name == file.stem
+        for graph, dtype in itertools.product(small_networks(), target.dtypes):
+            assert isinstance(Evaluator(graph, target, dtype).evaluate(Knobs()), Measurement)
 
 
 def test_schema_is_valid_and_strict() -> None:

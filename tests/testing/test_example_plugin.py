@@ -37,10 +37,12 @@ def run(
 
 @pytest.mark.full
 def test_its_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna 5 has it")
     options = ["-q", "-c", os.devnull, "--rootdir", str(PLUGIN), "-p", "no:cacheprovider"]
     done = run(installed, tmp_path, "pytest", *options, str(PLUGIN / "tests"))
     assert done.returncode == 0, done.stdout
-    assert "25 passed" in done.stdout
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""What the plug-in brings keeps the contracts that AutoTurbo asks for."""
+"""What the plug-in brings keeps the contracts of AutoTurbo, and its sampler that of Optuna."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from autoturbo_example.board import Board
 from autoturbo_example.measurer import Roofline
 from autoturbo_example.sampler import HillClimb
 from autoturbo_example.scheduler import ungrouped
-from autoturbo_example.target import example_npu
+from optuna.samplers import BaseSampler
+from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase
 
 from autoturbo.testing import (
     MEASURER_CHECKS,
-    SAMPLER_CHECKS,
     SCHEDULER_CHECKS,
-    TARGET_CHECKS,
     MeasurerCase,
-    SamplerCase,
     SchedulerCase,
-    TargetCase,
 )
 
 
@@ -29,19 +26,15 @@ def test_measurer(check: Callable[[MeasurerCase], None]) -> None:
     check(MeasurerCase(Board))
 
 
-@pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
-def test_sampler(check: Callable[[SamplerCase], None]) -> None:
-    check(SamplerCase(HillClimb, several=False))
+class TestSampler(BasicSamplerTestCase, RelativeSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: HillClimb(0)
 
 
 @pytest.mark.parametrize("check", SCHEDULER_CHECKS, ids=lambda check: check.__name__)
 def test_scheduler(check: Callable[[SchedulerCase], None]) -> None:
     check(SchedulerCase(ungrouped))
-
-
-@pytest.mark.parametrize("check", TARGET_CHECKS, ids=lambda check: check.__name__)
-def test_target(check: Callable[[TargetCase], None]) -> None:
-    check(TargetCase(example_npu()))
 
 
 def test_the_target_is_found_by_name() -> None:

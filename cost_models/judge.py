@@ -1,4 +1,11 @@
-"""The quality of rankings of candidates, on models and targets held out whole.
+"""Judge cost models on models and targets held out whole.
+
+::
+
+    python cost_models/judge.py FOLDER                           # all methods on a data set
+    python cost_models/judge.py FOLDER --method squared --json   # one of them, as JSON
+    python cost_models/judge.py FOLDER --model MODEL             # a trained model, as it is
+    python cost_models/judge.py FOLDER --card MODEL              # scores into its card
 
 Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
 pool has the measured settings of one model at one batch size on one target. Figures are means over
@@ -8,21 +15,36 @@ are objectives of the cost model, and ways to rank without one.
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from autoturbo.commands.console import Console
 from autoturbo.cost_models.booster import Booster
-from autoturbo.cost_models.training import GROWN, TREES
-from autoturbo.errors import UsageError
+from autoturbo.cost_models.features import Rows
+from autoturbo.cost_models.pretrained import (
+    CARD,
+    GuessesJson,
+    Judged,
+    NearJson,
+    Pretrained,
+    ScoresJson,
+    folder_of,
+    read_card,
+)
+from autoturbo.cost_models.training import GROWN, TREES, Table
+from autoturbo.datasets.measurements import Measurements, load_measurements
+from autoturbo.errors import AutoTurboError, UsageError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.work import Flags, Floats
-from autoturbo.schema import Choice, Natural, TypedDict
 from autoturbo.simulator.plan import COLUMNS
-
-if TYPE_CHECKING:
-    from autoturbo.cost_models.training import Table
+from autoturbo.statistics import error_beside_factor, pairs_in_order
 
 KINDS: Final = ("model", "target")
 """What is held out whole."""
@@ -44,35 +66,46 @@ _LEVELS: Final = 31
 """Relevances that XGBoost's ranking knows, from 0."""
 
 
-ScoresJson = TypedDict("ScoresJson", {
-    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float,
-    "error": float | None, "bias": float | None,
-})  # fmt: skip
-"""How good a ranking is, in six digits."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class JudgedTable(Table):
+    """A data set with what tells good rankings from bad ones.
 
-NearJson = TypedDict("NearJson", {
-    "rank": float, "recall": float, "regret": float,
-})  # fmt: skip
-"""How good a ranking near the best is, in six digits."""
+    Attributes:
+        statistics: :data:`autoturbo.simulator.plan.COLUMNS`, ``(kernels, columns)``.
+        default: Mask of the candidates that are the default schedule.
+        parent: What each is a neighbour of, of those near what a search begins with or near the
+            best; -1 for all others, ``(settings,)``.
+        bound: Seconds that no schedule is below, ``(settings,)``.
+    """
 
-GuessesJson = TypedDict("GuessesJson", {
-    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": float,
-})  # fmt: skip
-"""How the best predicted candidates did, in six digits."""
+    statistics: Floats
+    default: Flags
+    parent: Ints
+    bound: Floats
 
-Judged = TypedDict("Judged", {
-    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float,
-    "error": float | None, "bias": float | None, "near": NotRequired[NearJson],
-    "first_guess": GuessesJson,
-})  # fmt: skip
-"""How good a model is on what was held out."""
+    @staticmethod
+    def of_data(data: Measurements) -> JudgedTable:
+        """Return the table of a data set."""
+        table = Table.of(data)
+        fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(Table)}
+        default, bound = data.settings["number"] == 0, data.settings["lower_bound_s"]
+        return JudgedTable(**fields, statistics=data.statistics, default=default,
+                           parent=_parents(data), bound=bound)  # fmt: skip
 
-ResultJson = TypedDict("ResultJson", {
-    "method": str, "held_out": Annotated[str, Choice(KINDS)], "mean": ScoresJson,
-    "near": NearJson, "first_guess": GuessesJson,
-    "groups": dict[str, ScoresJson], "near_groups": dict[str, NearJson],
-})  # fmt: skip
-"""One method with one kind of group held out."""
+    def setting_rows(self) -> Rows:
+        """Return a row per candidate: the mean of its kernels' rows by time alone, and the sum."""
+        worth = self.launches * self.base
+        sums = self.total(self.base)
+        share = worth / np.maximum(sums, 1e-30)[self.owner]
+        columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
+        return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
+
+
+def _parents(data: Measurements) -> Ints:
+    """Return the candidate that each one is a neighbour of; -1 for candidates drawn at random."""
+    number, parent = (data.settings[name].astype(np.int64) for name in ("number", "parent"))
+    found: Ints = np.where(parent >= 0, np.arange(len(number)) - number + parent, -1)
+    return found
 
 
 class Scores(NamedTuple):
@@ -106,8 +139,8 @@ class Scores(NamedTuple):
             predicted: Of any scale that grows with the latency, ``(settings,)``.
             measured: Seconds, ``(settings,)``.
         """
-        pairwise, tau = _order(predicted, measured)
-        error, bias = _error(predicted, measured)
+        pairwise, tau = pairs_in_order(predicted, measured)
+        error, bias = error_beside_factor(predicted, measured)
         top1, top5, top10 = (top_score(predicted, measured, k) for k in (1, 5, 10))
         return Scores(pairwise, tau, top1, top5, top10, error, bias)
 
@@ -177,26 +210,6 @@ def top_score(predicted: Floats, measured: Floats, k: int) -> float:
     return float(measured.min() / measured[chosen].min())
 
 
-def _order(predicted: Floats, measured: Floats) -> tuple[float, float]:
-    """Return the share of ordered pairs, and Kendall's tau-b."""
-    first, second = np.triu_indices(len(measured), 1)
-    true = np.sign(measured[first] - measured[second])
-    predicted_order = np.sign(predicted[first] - predicted[second])
-    same = float((true * predicted_order).sum())
-    differ, told = float((true != 0).sum()), float((predicted_order != 0).sum())
-    if not differ:
-        return 1.0, 1.0
-    return (same + differ) / (2 * differ), same / np.sqrt(differ * told) if told else 0.0
-
-
-def _error(predicted: Floats, measured: Floats) -> tuple[float, float]:
-    """Return the mean error that a common factor leaves, and the factor."""
-    if (predicted <= 0).any():
-        return float("nan"), 1.0
-    factor = float(np.exp(np.log(measured / predicted).mean()))
-    return float(np.abs(predicted * factor / measured - 1).mean()), factor
-
-
 class FirstGuesses(NamedTuple):
     """The best predicted candidate of each pool against the default schedule.
 
@@ -247,8 +260,8 @@ class Result(NamedTuple):
     near_groups: dict[str, NearScores]
     near: NearScores
 
-    def as_json(self) -> ResultJson:
-        """Return the result as commands print it."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as the command prints it."""
         return {
             "method": self.method, "held_out": self.kind, "mean": self.mean.as_json(),
             "near": self.near.as_json(), "first_guess": self.guesses.as_json(),
@@ -258,7 +271,7 @@ class Result(NamedTuple):
 
 
 def evaluate(
-    table: Table, methods: Sequence[str], kinds: Sequence[str], given: Booster | None = None
+    table: JudgedTable, methods: Sequence[str], kinds: Sequence[str], given: Booster | None = None
 ) -> Iterator[Result]:
     """Yield results, one per method and kind, as they are known.
 
@@ -281,7 +294,7 @@ def evaluate(
             yield _result(table, name, method, kind, groups)
 
 
-def accuracy(table: Table, method: str) -> dict[str, Judged]:
+def accuracy(table: JudgedTable, method: str) -> dict[str, Judged]:
     """Return a method's accuracy for a card: means and first guesses by kind of group held out.
 
     Raises:
@@ -297,7 +310,9 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
     }
 
 
-def _result(table: Table, name_of: str, method: Method, kind: str, groups: Sequence[str]) -> Result:
+def _result(
+    table: JudgedTable, name_of: str, method: Method, kind: str, groups: Sequence[str]
+) -> Result:
     scores_by_pool: dict[str, list[Scores]] = {}
     near_by_pool: dict[str, list[NearScores]] = {}
     gains: list[float] = []
@@ -323,7 +338,7 @@ def _result(table: Table, name_of: str, method: Method, kind: str, groups: Seque
     return Result(name_of, kind, means, mean, guesses, near_means, near_mean)
 
 
-def _near(table: Table, pool: Ints) -> Ints:
+def _near(table: JudgedTable, pool: Ints) -> Ints:
     """Return the neighbours of candidates in a pool that are nearly as fast as its best.
 
     There a search decides; what is far off every model tells.
@@ -333,7 +348,7 @@ def _near(table: Table, pool: Ints) -> Ints:
     return near
 
 
-def _from_parents(table: Table, predicted: Floats, near: Ints) -> Floats:
+def _from_parents(table: JudgedTable, predicted: Floats, near: Ints) -> Floats:
     """Return what neighbours take by what their parents took and how predictions of both differ.
 
     A search measures a candidate before it looks at its neighbours.
@@ -345,7 +360,7 @@ def _from_parents(table: Table, predicted: Floats, near: Ints) -> Floats:
     return np.asarray(predicted[near] * off, np.float64)
 
 
-Method = Callable[["Table", Flags], Floats]
+Method = Callable[[JudgedTable, Flags], Floats]
 """Predictions of all candidates from those that may be learned from; they grow with the latency.
 Whoever asks looks only at those held out."""
 
@@ -362,7 +377,7 @@ def _predicting(trees: Booster) -> Method:
 def _kernels(objective: str, **more: Any) -> Method:
     """Return the cost model's own method: factors of kernels over their time alone."""
 
-    def method(table: Table, learn: Flags) -> Floats:
+    def method(table: JudgedTable, learn: Flags) -> Floats:
         chosen, labels = _learned(table, learn, MOST_KERNELS)
         asked, log_factors = ~learn[table.owner], np.zeros(len(table.rows))
         trees = Booster.of(
@@ -375,7 +390,7 @@ def _kernels(objective: str, **more: Any) -> Method:
     return method
 
 
-def _learned(table: Table, learn: Flags, most: int) -> tuple[Ints, Floats]:
+def _learned(table: JudgedTable, learn: Flags, most: int) -> tuple[Ints, Floats]:
     """Return kernels to learn from, and logarithms of their factors."""
     chosen = np.flatnonzero(table.known & learn[table.owner])
     if len(chosen) > most:
@@ -383,9 +398,9 @@ def _learned(table: Table, learn: Flags, most: int) -> tuple[Ints, Floats]:
     return chosen, np.log(table.times[chosen] / table.base[chosen])
 
 
-def _settings(table: Table, learn: Flags) -> Floats:
+def _settings(table: JudgedTable, learn: Flags) -> Floats:
     """Predict, by one row per candidate, the latency over the sum of kernels alone."""
-    sums, rows = table.total(table.base), table.setting_rows
+    sums, rows = table.total(table.base), table.setting_rows()
     labels = np.log(table.latency[learn] / sums[learn])
     return sums * np.exp(Booster.of(rows[learn], labels, trees=TREES).predict(rows))
 
@@ -393,10 +408,10 @@ def _settings(table: Table, learn: Flags) -> Floats:
 def _ranking(objective: str) -> Method:
     """Return a method that learns orders of pools from a row per candidate; the best weigh most."""
 
-    def method(table: Table, learn: Flags) -> Floats:
+    def method(table: JudgedTable, learn: Flags) -> Floats:
         chosen = np.flatnonzero(learn)
         chosen = chosen[np.argsort(table.pool[chosen], kind="stable")]
-        pools, rows = table.pool[chosen], table.setting_rows
+        pools, rows = table.pool[chosen], table.setting_rows()
         labels = np.zeros(len(chosen))
         for pool in np.unique(pools).tolist():
             members = np.flatnonzero(pools == pool)
@@ -408,7 +423,7 @@ def _ranking(objective: str) -> Method:
     return method
 
 
-def _nearest(table: Table, learn: Flags) -> Floats:
+def _nearest(table: JudgedTable, learn: Flags) -> Floats:
     """Predict every kernel's factor by that of the nearest row."""
     known, factors = _learned(table, learn, NEIGHBOURS)
     spread = table.rows[known].std(axis=0) + 1e-6
@@ -448,3 +463,81 @@ of the logarithm. Of whole candidates: squared error, pairwise and NDCG ranking.
 the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
 buffers and in DDR; the model's lower bound, the same for all candidates; bytes of DDR alone;
 multiply-accumulates."""
+
+
+_TITLES = ("in order", "tau", "top-1", "top-5", "top-10", "error", "near: rank", "recall")
+
+_LEGEND = (
+    "in order: share of pairs of settings ranked as measured; tau: Kendall's tau-b",
+    "top-n: least latency of all over the least among the n that are ranked first",
+    "error: mean error of the predicted time, up to one common factor",
+    "near: of the neighbours of starts and of the best: Spearman's correlation, and the share",
+    "      of the five ranked first that are among the five fastest",
+    "faster: groups whose setting ranked first beats the heuristic",
+)
+
+
+def _cells(scores: Scores, near: NearScores) -> list[str]:
+    figures = (scores.pairwise, scores.tau, scores.top1, scores.top5, scores.top10)
+    error = "-" if scores.error != scores.error else f"{100 * scores.error:.1f} %"
+    return [*(f"{x:.3f}" for x in figures), error, f"{near.rank:.2f}", f"{near.recall:.2f}"]
+
+
+def show(results: Sequence[Result], kinds: Sequence[str]) -> None:
+    """Print a table per kind of group held out, and one of the first method by group."""
+    console = Console()
+    for kind in kinds:
+        own = [result for result in results if result.kind == kind]
+        cells = (
+            (r.method, *_cells(r.mean, r.near), f"{r.guesses.better}/{r.guesses.pools}")
+            for r in own
+        )
+        console.titled(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
+        near = own[0].near_groups
+        groups = ((name, *_cells(s, near[name])) for name, s in own[0].groups.items())
+        console.titled(f"{own[0].method} by {kind} held out", (kind, *_TITLES), groups)
+    print("", *_LEGEND, sep="\n")
+
+
+def put_into_card(folder: Path, found: Mapping[str, Judged]) -> None:
+    """Write accuracy into the card of a trained model, and how it was found."""
+    card = read_card(folder / CARD)
+    again = "python cost_models/judge.py measurements --card model"
+    reproduce = [*(line for line in card["reproduce"] if line != again), again]
+    text = json.dumps({**card, "accuracy": found, "reproduce": reproduce}, indent=2, sort_keys=True)
+    (folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def judge(arguments: Sequence[str] | None = None) -> None:
+    """Judge what the command line names.
+
+    Raises:
+        UsageError: See :func:`evaluate`.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="folder of the data set")
+    parser.add_argument("--held-out", dest="kinds", action="append", choices=KINDS, default=[])
+    parser.add_argument("--method", dest="methods", action="append", choices=METHODS, default=[])
+    parser.add_argument("--model", help="a trained model, or 'kernels' of the package")
+    parser.add_argument("--card", type=Path, metavar="MODEL", help="folder of a trained model")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    options = parser.parse_args(arguments)
+    table = JudgedTable.of_data(load_measurements(options.folder, partial=True))
+    if options.card is not None:
+        put_into_card(options.card, accuracy(table, "squared"))
+        return
+    given = None if options.model is None else Pretrained.load(folder_of(options.model)).factors
+    methods = options.methods or ([] if given else list(METHODS))
+    methods, kinds = [*methods, *([GIVEN] if given else [])], options.kinds or list(KINDS)
+    results = list(evaluate(table, methods, kinds, given))
+    if options.json:
+        print(json.dumps({"results": [result.as_json() for result in results]}, allow_nan=False))
+    else:
+        show(results, kinds)
+
+
+if __name__ == "__main__":
+    try:
+        judge()
+    except AutoTurboError as error:
+        sys.exit(f"error: {error}")

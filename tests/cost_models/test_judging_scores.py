@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from autoturbo.cost_models.judging import Scores, top_score
+from judge import Scores, top_score
 
 TRUE = np.asarray([1.0, 2.0, 3.0, 4.0])
 
