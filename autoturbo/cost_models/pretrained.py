@@ -46,8 +46,8 @@ _CHECKSUM: Final = "factors_sha256"
 
 
 ScoresJson = TypedDict("ScoresJson", {
-    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float, "error": float | None,
-    "bias": float | None,
+    "pairwise": float, "tau": float, "top1": float, "top5": float, "top10": float,
+    "error": float | None, "bias": float | None,
 })  # fmt: skip
 """How good a ranking is, in six digits."""
 
