@@ -133,6 +133,7 @@ _MESSAGES: Final = {
     "greater_than_equal": "must be at least {ge}, not {what}",
     "less_than_equal": "must be at most {le}, not {what}",
     "greater_than": "must be above {gt}, not {what}",
+    "finite_number": "must be a finite number, not {what}",
     "string_pattern_mismatch": "not of the right form: {what}",
     "string_too_long": "must be at most {max_length} characters, not {size}",
     "string_unicode": "must be text that can be written down, without half a character",
@@ -146,6 +147,8 @@ _MESSAGES: Final = {
 def _message(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, in our words."""
     given, kind = error["input"], error["type"]
+    if kind == "float_type" and type(given) is int:  # one that no float can hold
+        kind = "finite_number"
     if "const" in schema:
         return f"unsupported version {shown(given)}"
     expected = _TYPES.get(kind.partition("_")[0], "a mapping of fields")

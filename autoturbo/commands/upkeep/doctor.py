@@ -25,6 +25,7 @@ MODEL, TRIALS = "alexnet", 2
 
 _PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "rich", "PyYAML", "pydantic"),
+    "annotated-types",
     *("argcomplete", "jinja2", "scipy"),
 )
 _OPTIONAL = tuple(requirement.partition(">=")[0] for requirement in LIBRARIES.values())
