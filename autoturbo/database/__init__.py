@@ -5,13 +5,12 @@ Importing this package loads the standard library's ``sqlite3`` and nothing heav
 
 from __future__ import annotations
 
-from autoturbo.database.checking import DatabaseCheck, check
+from autoturbo.database.checking import check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     BORROWS,
     CALL,
     LIMITS,
-    OTHER_EVALUATOR,
     PLACE,
     RECORD_SCHEMA,
     BestSchedule,
@@ -28,22 +27,18 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.store import BestFilter, Database
-from autoturbo.database.tables import DATABASE_SCHEMA
 from autoturbo.files import atomic_write
 
 __all__ = [
     "BORROWS",
     "CALL",
-    "DATABASE_SCHEMA",
     "LIMITS",
-    "OTHER_EVALUATOR",
     "PLACE",
     "RECORD_SCHEMA",
     "BestFilter",
     "BestSchedule",
     "Counts",
     "Database",
-    "DatabaseCheck",
     "HandedOut",
     "ImportResult",
     "PairKey",

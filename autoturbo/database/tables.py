@@ -70,10 +70,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE kernels",
     ),
 )
-"""Statements that lead from each version to the next, from the empty file on. Never edited."""
+"""Statements that lead from each version to the next, from the empty file on. Never edited.
 
-DATABASE_SCHEMA = len(MIGRATIONS)
-"""Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
+Their number is the version of the tables (``PRAGMA user_version``); an older one is migrated, a
+newer refused.
+"""
 
 
 def make_tables(connection: sqlite3.Connection, version: int = 0) -> None:

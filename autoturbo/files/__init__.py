@@ -1,7 +1,6 @@
 """Files: limits on inputs, protection of files from outputs, and atomic writes."""
 
 from autoturbo.files.inputs import (
-    RepeatedFieldError,
     distinct,
     open_input,
     parse_json,
@@ -29,7 +28,6 @@ __all__ = [
     "Kind",
     "Limit",
     "Outputs",
-    "RepeatedFieldError",
     "atomic_write",
     "atomic_writer",
     "check_writable",

@@ -127,23 +127,20 @@ class Outputs:
         if any(_is_data_of(place, model) for model in self.inputs):
             raise error("it would replace the weights of an input", at, _ELSEWHERE)
 
-    def check_folder(
-        self, folder: Path, files: Mapping[str, Kind], error: type[InputError] = UsageError
-    ) -> None:
+    def check_folder(self, folder: Path, files: Mapping[str, Kind]) -> None:
         """Refuse a folder for outputs before the work; a missing one is made later.
 
         Args:
             folder: The folder, which may be missing.
             files: Kinds of the files that are to be written there, by name.
-            error: Class of the error to raise, located at the file.
 
         Raises:
-            InputError: As ``error``: a file there may not be replaced, or the folder is a file.
+            UsageError: A file there may not be replaced, or the folder is a file.
         """
         if folder.is_file():
-            raise error("a file, not a folder", Location(folder), _ELSEWHERE)
+            raise UsageError("a file, not a folder", Location(folder), _ELSEWHERE)
         for name, kind in files.items() if folder.is_dir() else ():
-            self.check(folder / name, kind, error)
+            self.check(folder / name, kind)
 
     @contextmanager
     def open(

@@ -169,10 +169,6 @@ class MachineEvaluator:
         measured = measure_assignment(self.profiles, assignment)
         return measured if isinstance(measured, Failure) else self._measurement(measured)
 
-    def measure_schedule(self, schedule: MachineSchedule) -> Outcome:
-        """Measure a schedule of this model on this machine."""
-        return self.measure(schedule.assignment)
-
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Return None: kernels of parts are not predicted."""
         del knobs

@@ -255,9 +255,9 @@ class DividedModel:
         return all(np.array_equal(first, other) for other in others)
 
 
-def with_weights_drawn(path: Path, folder: Path, seed: int = 0) -> Path:
+def with_weights_drawn(path: Path, folder: Path) -> Path:
     """Return a model's file; one with random weights, in a folder, where its own are not there."""
     proto = onnx.load(path, load_external_data=False)
     if not attach(proto.graph, Source(path), seeded=True).missing:
         return path
-    return with_random_weights(path, folder, seed)
+    return with_random_weights(path, folder, 0)

@@ -10,7 +10,7 @@ from typing import Any, Final, NotRequired
 from rich.table import Table
 
 from autoturbo.report.alike import Line, layer_lines, subgraph_lines
-from autoturbo.report.bottlenecks import WORST, Bottleneck, Part, Remedy, Trials, bottlenecks_of
+from autoturbo.report.bottlenecks import Bottleneck, Part, Remedy, Trials, bottlenecks_of
 from autoturbo.report.names import layer_labels
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
@@ -157,19 +157,18 @@ class Bounds:
         }  # fmt: skip
 
 
-def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) -> Bounds:
+def bounds_of(schedule: Schedule, *, what_if: bool = True) -> Bounds:
     """Return the bounds of a schedule, and try remedies.
 
     Args:
         schedule: The schedule that is asked about.
         what_if: Try changes; only schedules that follow from knobs can be built anew, for others
             bottlenecks are named without remedies.
-        most: Bottlenecks at most.
     """
     memory = KernelMemory()
     measured = simulate(schedule, memory)
     shares = schedule_shares(schedule, memory)
-    bottlenecks = bottlenecks_of(schedule, shares, most)
+    bottlenecks = bottlenecks_of(schedule, shares)
     trials = Trials(schedule, measured.latency)
     tries = what_if and schedule.scheduler == TUNABLE
     advice = tuple(

@@ -91,9 +91,6 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.measurement import Failure
 from autoturbo.version import __version__, interpreter
 
-LARGEST: Final = 5_000_000
-"""Bytes that a report stays under."""
-
 MOST_UNFOLDED: Final = 40
 """Boxes of a graph that is shown unfolded, and rows of a folded table that paper shows."""
 

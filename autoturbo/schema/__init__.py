@@ -21,7 +21,7 @@ from autoturbo.schema.object_types import (
     map_type,
     mapping_type,
 )
-from autoturbo.schema.published import SCHEMA_URL, json_schema
+from autoturbo.schema.published import json_schema
 from autoturbo.schema.rules import (
     MOST,
     Bytes,
@@ -46,7 +46,6 @@ else:
 
 __all__ = [
     "MOST",
-    "SCHEMA_URL",
     "Bytes",
     "Choice",
     "DeferredType",

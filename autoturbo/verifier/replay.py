@@ -98,11 +98,6 @@ class Replay(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def trace_of(schedule: Schedule) -> Trace:
-    """Return the trace of a schedule."""
-    return replay_of(schedule).trace
-
-
 def replay_of(schedule: Schedule) -> Replay:
     """Replay a schedule kernel by kernel in the common order, each cluster's in its own."""
     walk = _Walk(schedule, tuple(map(_Cluster, schedule.timelines)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoturbo.database import DATABASE_SCHEMA, Counts, Database, check, tables
+from autoturbo.database import Counts, Database, check, tables
 from autoturbo.database.opening import explained
 from autoturbo.database.records import Decided
 from autoturbo.errors import DatabaseError
@@ -92,7 +92,7 @@ BAD_FILES = [
     (
         newer,
         (
-            f"DB: a database of version 9; this version reads up to {DATABASE_SCHEMA}; "
+            f"DB: a database of version 9; this version reads up to {len(tables.MIGRATIONS)}; "
             "update autoturbo, or give another --db"
         ),
     ),
@@ -296,7 +296,7 @@ def test_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.Monke
         before = samples.content(database, tmp_path / "before.jsonl")
     added = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE runs ADD COLUMN note TEXT")
     monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, added))
-    newest = DATABASE_SCHEMA + 1
+    newest = len(tables.MIGRATIONS)
     with Database.open(path) as database:
         assert database.health()["user_version"] == newest
         assert samples.content(database, tmp_path / "after.jsonl") == before
@@ -316,11 +316,11 @@ def test_a_migration_that_fails_leaves_the_old_version(
         "DB: the database refuses: no such table: absent"
     )
     with Database.open(path) as database:
-        assert database.health()["user_version"] == DATABASE_SCHEMA
+        assert database.health()["user_version"] == len(tables.MIGRATIONS)
         assert database.counts() == Counts(runs=1, trials=3, best=1)
 
 
-VERSIONS = range(1, DATABASE_SCHEMA)
+VERSIONS = range(1, len(tables.MIGRATIONS))
 """All earlier versions: each left a database with one of everything, ``version_N.sql``."""
 
 PACKED = 3
@@ -356,7 +356,7 @@ def test_a_database_of_an_earlier_version_keeps_all(
     before = path.read_bytes()
     run, trials, best = expected_of(version)
     with Database.open(path, read_only=read_only) as database:
-        now = version if read_only else DATABASE_SCHEMA
+        now = version if read_only else len(tables.MIGRATIONS)
         assert database.health()["user_version"] == now
         assert database.health()["integrity"] == "ok"
         assert database.counts() == Counts(runs=1, trials=3, best=1)

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.database import (
-    DATABASE_SCHEMA,
     BestFilter,
     Counts,
     Database,
@@ -19,6 +18,7 @@ from autoturbo.database import (
     TrialRecord,
 )
 from autoturbo.database.rows import TABLES, row_of
+from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
 from tests.database import database_samples as samples
@@ -446,7 +446,7 @@ def test_health(tmp_path: Path) -> None:
     assert health == {
         "path": str(tmp_path / "at.db"),
         "integrity": "ok",
-        "user_version": DATABASE_SCHEMA,
+        "user_version": len(MIGRATIONS),
         "journal_mode": "wal",
         "sqlite": sqlite3.sqlite_version,
         "counts": {"runs": 1, "trials": 3, "best": 1},

@@ -15,7 +15,7 @@ from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.verifier.findings import buffer_name, instance_name, tensor_name
-from autoturbo.verifier.replay import trace_of
+from autoturbo.verifier.replay import replay_of
 from tests.schedule.schedule_samples import block, scheduler_of, target
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def _handed(schedule: Schedule) -> int:
     """A buffer of the first cluster that another one reads."""
     here = {int(i) for i in schedule.timeline.order}
     read = {
-        (instance, tensor) for wait, tensor, instance in trace_of(schedule).handed
+        (instance, tensor) for wait, tensor, instance in replay_of(schedule).trace.handed
         if wait.cluster > 0 and instance in here
     }  # fmt: skip
     line = schedule.timeline

@@ -15,7 +15,7 @@ from autoturbo.verifier.findings import instance_name
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.races import check_races, clocks_of
 from autoturbo.verifier.regions import check_regions
-from autoturbo.verifier.replay import trace_of
+from autoturbo.verifier.replay import replay_of
 from autoturbo.verifier.trace import Phase, Program, Trace, Wait
 from tests.verifier.memory_mutants import (
     ALL,
@@ -95,7 +95,7 @@ def neighbours(schedule: Schedule, phases: Sequence[Phase]) -> tuple[int, Phase,
 @pytest.mark.parametrize("name", ALL + CLUSTERED)
 def test_a_lost_barrier_between_kernels_is_found(name: str) -> None:
     schedule = honest(name)
-    trace = trace_of(schedule)
+    trace = replay_of(schedule).trace
     at, one, two = neighbours(schedule, trace.clusters[0])
     found = check_races(schedule, with_phase(trace, 0, at, barrier=False))
     words = [instance_name(schedule, phase.instance) for phase in (one, two)]
@@ -106,7 +106,7 @@ def test_a_lost_barrier_between_kernels_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_lost_barrier_after_copies_is_found(name: str) -> None:
     schedule = honest(name)
-    trace = trace_of(schedule)
+    trace = replay_of(schedule).trace
     at = next(at for at, phase in enumerate(trace.clusters[0]) if phase.program is None)
     name = instance_name(schedule, trace.clusters[0][at].instance)
     found = check_races(schedule, with_phase(trace, 0, at, barrier=False))
@@ -117,7 +117,7 @@ def test_a_lost_barrier_after_copies_is_found(name: str) -> None:
 def test_a_lost_wait_between_clusters_is_found(name: str) -> None:
     """The first kernel that reads from another cluster, without its wait for the last it needs."""
     schedule = honest(name)
-    trace = trace_of(schedule)
+    trace = replay_of(schedule).trace
     at = {index: place for place, index in enumerate(schedule.order)}
 
     def place(handed: tuple[Wait, int, int]) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def without_waits(program: Program, waiting: Role, awaited: Role) -> Iterator[Pr
 def test_a_lost_wait_of_an_instruction_is_found(name: str, waiting: Role, awaited: Role) -> None:
     """Some waits ask for more than slots need; one that does not is looked for."""
     schedule = honest(name)
-    trace = trace_of(schedule)
+    trace = replay_of(schedule).trace
     programs = {id(p.program): (c, p) for c, ps in enumerate(trace.clusters)
                 for p in ps if p.program}  # fmt: skip
     names = [role.name.lower().replace("_", " ") for role in (waiting, awaited)]

@@ -26,7 +26,7 @@ from autoturbo.schedule.stitch.templates import clearances, local_edges
 from autoturbo.verifier import races
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.races import check_races, clocks_of, unordered_pairs
-from autoturbo.verifier.replay import trace_of
+from autoturbo.verifier.replay import replay_of
 from autoturbo.verifier.trace import Access, Event, RingBuffer, Trace, tiles_of
 from tests.schedule.schedule_samples import block, chain, scheduler_of, target
 
@@ -112,7 +112,7 @@ def test_layers_number_their_tiles_on() -> None:
 
 def test_every_tile_of_weights_is_used_and_every_stored_tile_was_computed() -> None:
     schedule = build_schedule(scheduler_of("resnet18"), Knobs())
-    for phase in trace_of(schedule).clusters[0]:
+    for phase in replay_of(schedule).trace.clusters[0]:
         if phase.program is None:
             continue
         events, where = phase.program.events, phase.program.where
@@ -127,7 +127,7 @@ def test_every_tile_of_weights_is_used_and_every_stored_tile_was_computed() -> N
 def races_without_clearances(schedule: Schedule) -> list[str]:
     """Races of kernels whose layers wait only for those that they read from."""
     found: list[str] = []
-    for kernel, phase in enumerate(p for p in trace_of(schedule).clusters[0] if p.program):
+    for kernel, phase in enumerate(p for p in replay_of(schedule).trace.clusters[0] if p.program):
         given = schedule.kernel(kernel)._replace(clear=())
         made = next(instruct([given]))
         assert phase.program

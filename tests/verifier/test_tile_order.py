@@ -18,7 +18,7 @@ from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.races import check_races
-from autoturbo.verifier.replay import trace_of
+from autoturbo.verifier.replay import replay_of
 from autoturbo.verifier.trace import Trace
 from tests.schedule.schedule_samples import networks, scheduler_of, targets
 
@@ -50,7 +50,7 @@ def test_layers_take_turns(in_turn: Schedule) -> None:
 def races(schedule: Schedule, **changed: object) -> list[str]:
     """Races of kernels that are generated from something else."""
     found: list[str] = []
-    for place, phase in enumerate(p for p in trace_of(schedule).clusters[0] if p.program):
+    for place, phase in enumerate(p for p in replay_of(schedule).trace.clusters[0] if p.program):
         kernel = schedule.kernel(place)
         assert kernel.rules.across == BY_TILES
         fields = {name: change(kernel) for name, change in changed.items() if callable(change)}

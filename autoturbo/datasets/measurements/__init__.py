@@ -14,19 +14,16 @@ byte of it.
 """
 
 from autoturbo.datasets.measurements.card import make_card, readme, write_card
-from autoturbo.datasets.measurements.collect import Collection, Part, Progress, collect, parts_of
+from autoturbo.datasets.measurements.collect import Collection, Progress, collect, parts_of
 from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
 from autoturbo.datasets.measurements.sampling import CandidateSource, Origin
-from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.datasets.measurements.varied_targets import varied_targets
 
 __all__ = [
-    "DATASET_SCHEMA",
     "CandidateSource",
     "Collection",
     "Measurements",
     "Origin",
-    "Part",
     "Progress",
     "collect",
     "forged",

@@ -165,13 +165,6 @@ def _known(
     return tuple(map(int, found))
 
 
-def tiling_seconds(
-    stage: Floats, stream: Ints, room: Room, rates: Floats, tiles: tuple[int, ...]
-) -> float:
-    """Return the cost of a tiling of a layer, in seconds; arguments as for :func:`cheapest`."""
-    return float(_seconds_of(stage, stream, room, rates, _Cut(*tiles)))
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _product_cuts(
     count: float, m: float, n: float, k: float, rows: int, columns: int, least_depth: int

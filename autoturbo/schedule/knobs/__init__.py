@@ -17,7 +17,6 @@ from autoturbo.schedule.knobs.candidate import (
 )
 from autoturbo.schedule.knobs.file import knobs_of_file, load_knobs
 from autoturbo.schedule.knobs.kinds import (
-    ANY,
     AUTO,
     FAR,
     MIDDLE_PRIORITY,
@@ -29,7 +28,6 @@ from autoturbo.schedule.knobs.kinds import (
     InSubGraph,
     Knob,
     Numbers,
-    Samples,
     Stage,
     Value,
     WeightShare,
@@ -39,7 +37,6 @@ from autoturbo.schedule.knobs.places import fitting, refuse_misplaced
 from autoturbo.schedule.knobs.spelling import current_name
 
 __all__ = [
-    "ANY",
     "AUTO",
     "FAR",
     "KNOBS_SCHEMA",
@@ -59,7 +56,6 @@ __all__ = [
     "Knobs",
     "KnobsJson",
     "Numbers",
-    "Samples",
     "Stage",
     "SubGraphKnobs",
     "Value",

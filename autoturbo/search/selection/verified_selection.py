@@ -92,13 +92,12 @@ def passed(verification: Verification) -> tuple[Check, ...]:
     return tuple(check for check in Check if performed[check] and check not in failed)
 
 
-def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
+def verifier_of(path: str | Path, *, numbers: bool) -> Verifier:
     """Return the verifier of our own schedules; it returns None for others.
 
     Args:
         path: The model's file.
         numbers: Whether to run the schedule in ONNX Runtime as well.
-        seed: Of the inputs and weights that it is run on.
     """
 
     def verify(schedule: Scheduled) -> Verification | None:
@@ -107,7 +106,7 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
         if type(schedule).__name__ not in VERIFIERS.names():
             return None
         ours: Any = schedule
-        return verify_schedule(ours, path=path, seed=seed, numbers=numbers)
+        return verify_schedule(ours, path=path, numbers=numbers)
 
     return verify
 

@@ -131,10 +131,10 @@ class PartialOperator:
         names = [axis.name for axis in self.operator.axes]
         return names.index(name) if name in names else None
 
-    def span(self, box: Box, name: str, default: Interval = (0, 1)) -> Interval:
+    def span(self, box: Box, name: str) -> Interval:
         """Return the interval of an axis by name; an axis left out has one point."""
         axis = self.axis(name)
-        return default if axis is None else box[axis]
+        return (0, 1) if axis is None else box[axis]
 
     def input_at(self, position: int) -> int | None:
         """Return the index of the operator's input at an ONNX position, or None."""
