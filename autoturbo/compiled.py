@@ -182,7 +182,6 @@ def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
 _watching: list[CompileProgress] = []
 
 
-@functools.cache
 def kept_in() -> Path | None:
     """Return the folder of compiled code; None if Numba can write none."""
 

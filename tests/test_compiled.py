@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,15 +162,6 @@ def make(tmp_path: Path) -> Callable[[], Any]:
     return read
 
 
-@pytest.fixture
-def asked() -> Iterator[None]:
-    """What is asked once per process is asked anew."""
-    compiled.kept_in.cache_clear()
-    yield
-    compiled.kept_in.cache_clear()
-
-
-@pytest.mark.usefixtures("asked")
 def test_what_cannot_be_kept_is_compiled_all_the_same(
     make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +176,6 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     assert compiled.kept_in() is None
 
 
-@pytest.mark.usefixtures("asked")
 def test_what_is_compiled_is_kept_where_the_user_says(
     make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
