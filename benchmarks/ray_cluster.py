@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from autoturbo.search.executors import watchdog
-from autoturbo.search.executors.watchdog import started
+from autoturbo.search.executors import ray_cleanup
+from autoturbo.search.executors.ray_cleanup import started
 
 _MARK = "AUTOTURBO_TEST_NODE"
 _CLUSTER = "AUTOTURBO_TEST_CLUSTER"
@@ -121,7 +121,7 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="ray-")
         self._networks: list[str] = []
         self._mark = f"{_CLUSTER}={uuid.uuid4().hex}"
-        command = [sys.executable, "-I", "-S", watchdog.__file__, self._mark, self.folder]
+        command = [sys.executable, "-I", "-S", ray_cleanup.__file__, self._mark, self.folder]
         self._guard = subprocess.Popen(  # noqa: S603  our interpreter and our file
             command, stdin=subprocess.PIPE, start_new_session=True
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autoturbo.search.progress import Progress
     from autoturbo.simulator.measurement import Outcome
 
-_EVERY_S = 10.0
+EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""
 
 _FILE_WIDTH = 160
@@ -257,7 +257,7 @@ class LiveLine:
             self._live = None
 
     def _print_now_and_then(self, line: str) -> None:
-        if line and self._clock() - self._last >= _EVERY_S:
+        if line and self._clock() - self._last >= EVERY_S:
             self._last = self._clock()
             try:
                 print(line, file=self._stream, flush=True)

@@ -43,7 +43,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
             outputs.open(path, Kind.DATABASE, DatabaseError) as file,
             opening.new_file(file) as copy,
         ):
-            return _copy_rows(connection, copy, kinds, location)
+            return copy_rows(connection, copy, kinds, location)
     counts: Counter[str] = Counter()
     outputs.check(path, Kind.RECORDS, DatabaseError)
     if path.suffix not in _LINES:
@@ -57,12 +57,13 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
     return Counts(**counts)
 
 
-def _copy_rows(
+def copy_rows(
     connection: sqlite3.Connection,
     copy: sqlite3.Connection,
     kinds: Iterable[type[Record]],
     at: Location,
 ) -> Counts:
+    """Copy the sorted records of some kinds into an empty database; return how many."""
     counts: Counter[str] = Counter()
     with opening.transaction(copy):
         tables.make_tables(copy)

@@ -60,7 +60,11 @@ class RunFolder:
     @staticmethod
     def named(root: str | Path, model: str, target: str, run_id: str) -> Path:
         """Return ``root/<model>-<target>-<run_id>``, with names made safe for a path."""
-        names = (_safe(model, "model"), _safe(target, "target"), _safe(run_id, "run"))
+        names = (
+            file_name_part(model, "model"),
+            file_name_part(target, "target"),
+            file_name_part(run_id, "run"),
+        )
         return Path(root) / "-".join(names)
 
     @staticmethod
@@ -156,7 +160,7 @@ class RunFolder:
             raise RunError(message, Location(self.log_file)) from None
 
 
-def _safe(name: str, empty: str) -> str:
+def file_name_part(name: str, empty: str) -> str:
     """Return a name as part of a file name: letters, digits, ``. _ -``, short, never empty."""
     text = unicodedata.normalize("NFC", name)
     text = re.sub(r"[^\w.-]+", "_", text)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 from autoturbo.files.limits import MEMORY
 
-_WRITER_S: Final = 5
+WRITER_S: Final = 5
 """Seconds for the first byte of a named pipe."""
 
 STREAMS: Final = ("/dev/", "/proc/")
@@ -33,9 +33,9 @@ def open_input(path: Path) -> BinaryIO:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opened plainly, it would wait for ever
     waiting = select.poll()
     waiting.register(handle, select.POLLIN)
-    if not waiting.poll(_WRITER_S * 1000):
+    if not waiting.poll(WRITER_S * 1000):
         os.close(handle)
-        message = f"a named pipe to which nobody has written within {_WRITER_S} s"
+        message = f"a named pipe to which nobody has written within {WRITER_S} s"
         raise OSError(errno.ETIMEDOUT, message)
     # only for the first byte is there a limit of time
     os.set_blocking(handle, True)

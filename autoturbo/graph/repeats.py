@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoturbo.graph.table.build import MICROSOFT
+from autoturbo.graph.operator_table.build import MICROSOFT
 
 COMBINES = frozenset(
     ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "Where", "Mod", "PRelu",

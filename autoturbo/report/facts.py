@@ -21,7 +21,7 @@ from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import COST_MODEL, HEURISTIC, HEURISTICS, SIMULATOR
 from autoturbo.report.importance import Importance, importance_of
-from autoturbo.report.search import Predictions, predictions
+from autoturbo.report.search_course import Predictions, predictions
 from autoturbo.report.units import percent
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule

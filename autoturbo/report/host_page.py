@@ -51,8 +51,8 @@ def course_chart(timed: Sequence[tuple[int, float | None]], answer: HostAnswer |
         timed: Numbers of the plans, and their seconds; None where one failed.
         answer: What was compared in the end.
     """
-    from autoturbo.report.course import Course
     from autoturbo.report.filling import Chart, Columns
+    from autoturbo.report.sparklines import Course
 
     taken = [(number, seconds) for number, seconds in timed if seconds is not None]
     base = taken[0][1] if taken else 1.0

@@ -51,7 +51,7 @@ from autoturbo.report.schedule_charts import (
     roofline_chart,
     side_charts,
 )
-from autoturbo.report.search import (
+from autoturbo.report.search_course import (
     MOST_ASKED,
     convergence,
     convergence_chart,

@@ -22,7 +22,7 @@ from autoturbo.report.facts import TITLES, Measured
 from autoturbo.report.filling import Chart, library
 from autoturbo.report.graph_view import subgraph_facts
 from autoturbo.report.schedule_charts import roofline_chart, speed_chart, time_chart
-from autoturbo.report.search import convergence, convergence_chart
+from autoturbo.report.search_course import convergence, convergence_chart
 from autoturbo.report.timeline import time_charts
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.objectives import Objective

@@ -1,7 +1,7 @@
 """Pages of runs by what the database holds: the index of all, and a light page of one.
 
 They need no model, no target and no plotting library, and take a moment: figures are those that
-were recorded, drawings are SVG of our own (:mod:`autoturbo.report.course`).
+were recorded, drawings are SVG of our own (:mod:`autoturbo.report.sparklines`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from autoturbo.database import RunInfo, TrialRecord
 from autoturbo.registry import HEURISTIC, SIMULATOR
-from autoturbo.report.course import Course
 from autoturbo.report.filling import rendered
 from autoturbo.report.policy import policy
+from autoturbo.report.sparklines import Course
 from autoturbo.report.units import clock, counted, duration, origin_of
 from autoturbo.schedule.host_plan import WHOLE
 from autoturbo.schedule.knobs import AUTO, Knobs

@@ -44,7 +44,7 @@ class Predictor:
 
     def __call__(self, trials: Sequence[Trial]) -> list[float]:
         """Return the predicted seconds of each trial; NaN where the model could not say any."""
-        from autoturbo.report.search import predicted_seconds
+        from autoturbo.report.search_course import predicted_seconds
         from autoturbo.search.openings import make_ranker
         from autoturbo.simulator.evaluator import Evaluator
 

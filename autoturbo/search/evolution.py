@@ -88,7 +88,7 @@ def propose(  # noqa: PLR0913  all that a proposal follows from
             chosen = _screened(fresh, history, count, expected, advice, screening)
         fresh.taken.update(chosen)
         wanted = count - int(rng.binomial(count, evolution.explored_share)) - len(chosen)
-        chosen += _promising(fresh, parents, expected, wanted, evolution.mutants)
+        chosen += promising_mutants(fresh, parents, expected, wanted, evolution.mutants)
     else:
         chosen = _begun(fresh, count, rank, evolution.opening_mutants, screening)
     fresh.taken.update(chosen)
@@ -98,7 +98,7 @@ def propose(  # noqa: PLR0913  all that a proposal follows from
     return chosen + fresh.any(count - len(chosen))
 
 
-def _promising(
+def promising_mutants(
     fresh: _UntriedCandidates, parents: Genes, expected: Expected, count: int, mutants: int
 ) -> list[tuple[int, ...]]:
     """Return the most promising mutants of some candidates.

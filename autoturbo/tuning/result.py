@@ -23,7 +23,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
 from autoturbo.search.stopping import Stop
 from autoturbo.simulator.measurement import Failure, LatencyRange, Measurement, Outcome
-from autoturbo.tuning.repeats import Repeats
+from autoturbo.tuning.repeated_searches import Repeats
 
 if TYPE_CHECKING:
     import optuna

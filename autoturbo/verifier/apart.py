@@ -20,7 +20,7 @@ from autoturbo.verifier.findings import Numbers
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
 
-_CHILD = (
+CHILD = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from autoturbo.verifier.apart import answer; answer()"
 )
@@ -48,7 +48,7 @@ def check_numbers_apart(
         result = Path(folder) / "result"
         task = pickle.dumps(sys.path) + pickle.dumps((schedule, str(path), seed, whole, result))
         done = subprocess.run(  # noqa: S603  our interpreter and our program
-            [sys.executable, "-P", "-c", _CHILD], input=task, capture_output=True, check=False
+            [sys.executable, "-P", "-c", CHILD], input=task, capture_output=True, check=False
         )
         if not result.exists():
             skipped = f"the process that ran ONNX Runtime ended {_end_of(done)}"

@@ -234,10 +234,10 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
         for position, tensor in enumerate(parts.outputs):
             shape = schedule.context.graph.tensors[tensor].shape
             boxes = rows[graph.out_region[instances] + position][:, : len(shape)]
-            yield from _tiling(schedule, tensor, boxes, instances)
+            yield from tiling_findings(schedule, tensor, boxes, instances)
 
 
-def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
+def tiling_findings(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
     """Check that boxes ``(parts, rank, 2)`` tile a tensor.
 
     Args:

@@ -105,7 +105,7 @@ def test_an_extent_beyond_the_format_is_one_line(cli: Cli) -> None:
 def test_a_named_pipe_that_nobody_writes_to(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
 ) -> None:
-    monkeypatch.setattr("autoturbo.files.inputs._WRITER_S", 0.1)
+    monkeypatch.setattr("autoturbo.files.inputs.WRITER_S", 0.1)
     Path(saved(cli, tiny())).rename(tmp_path / "tiny.onnx")
     os.mkfifo(tmp_path / "pipe")
     ran = cli(*line.split())

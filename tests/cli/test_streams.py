@@ -117,7 +117,7 @@ def test_a_live_line_that_nobody_can_see_ends_no_search(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = saved(cli, tiny())
-    monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.console.EVERY_S", 0.0)
     with FULL.open("w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         monkeypatch.setattr(sys, "stdout", io.StringIO())

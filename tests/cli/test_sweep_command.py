@@ -111,7 +111,7 @@ def test_what_cannot_be_is_one_line_before_anything_runs(
 
 
 def test_a_long_sweep_wants_to_be_agreed_to(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.commands.tuning.sweep._LONG_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.tuning.sweep.LONG_S", 0.0)
     ran = cli("sweep", *MODEL, *VARY)
     assert ran.status == 2
     assert ran.err.startswith("error: 2 targets are expected to take about ")

@@ -700,7 +700,7 @@ def test_every_command_says_that_it_compiles(
         return int(function(0))
 
     monkeypatch.setattr("autoturbo.commands.upkeep.schema.run", run)
-    monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.console.EVERY_S", 0.0)
     ran = cli("schema", *flags)
     assert (ran.status, ran.out) == (0, "")
     assert ran.err.startswith("compiling 0 of ") != bool({"-q", "--no-progress"} & set(flags))
@@ -711,7 +711,7 @@ def test_what_cannot_be_kept_is_said(
 ) -> None:
     functions = compiled_later(2, monkeypatch)
     monkeypatch.setattr("autoturbo.commands.console.kept_in", lambda: None)
-    monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.console.EVERY_S", 0.0)
     with LiveLine(Console()), LiveLine(Console()):
         for function in functions:
             function(1)

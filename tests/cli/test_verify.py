@@ -168,7 +168,7 @@ def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
 def test_onnx_runtime_may_die_and_verify_says_of_what(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autoturbo.verifier.apart._CHILD", "import os; os.abort()")
+    monkeypatch.setattr("autoturbo.verifier.apart.CHILD", "import os; os.abort()")
     ran = cli("--json", "verify", saved(cli, tiny()))
     assert (ran.status, ran.object["memory"], ran.object["numbers"]) == (1, "ok", "skipped")
     reason = "the process that ran ONNX Runtime ended with SIGABRT"

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.database import RunFolder, atomic_write, run_id
-from autoturbo.database.run_folder import _safe
+from autoturbo.database.run_folder import file_name_part
 from autoturbo.errors import DatabaseError, RunError, UsageError
 
 SETTINGS = {"graph_hash": "9f31", "target_hash": "77aa", "seed": 0, "shapes": {"x": [64, 3]}}
@@ -192,13 +192,13 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("name", "expected"), HOSTILE)
 def test_hostile_names(name: str, expected: str) -> None:
-    assert _safe(name, "model") == expected
+    assert file_name_part(name, "model") == expected
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
 def test_any_name_is_one_part_of_a_path(name: str) -> None:
-    safe = _safe(name, "model")
-    assert safe == _safe(safe, "model")
+    safe = file_name_part(name, "model")
+    assert safe == file_name_part(safe, "model")
     assert len(safe.encode()) <= 80
     assert safe[0] not in ".-_"
     assert Path(safe).name == safe

@@ -96,7 +96,7 @@ def test_an_export_as_a_database_that_fails_leaves_what_was_there(
         raise KeyboardInterrupt
 
     with samples.filled(tmp_path / "at.db") as database:
-        monkeypatch.setattr("autoturbo.database.exporting._copy_rows", broken)
+        monkeypatch.setattr("autoturbo.database.exporting.copy_rows", broken)
         with pytest.raises(KeyboardInterrupt):
             database.export(out)
     assert out.read_bytes() == before

@@ -14,7 +14,7 @@ from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.report.facts import Facts, Measured, gap_shares, gather
-from autoturbo.report.search import _judged
+from autoturbo.report.search_course import judged_predictions
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Trial
 from autoturbo.simulator.evaluator import Evaluator
@@ -126,4 +126,6 @@ def long_facts(count: int) -> Facts:
     further = [Trial(n, Knobs(), outcomes[n]) for n in range(len(small.trials), count)]
     pairs = [(n, base.latency * (1 + n % 7 / 7), base.latency * (1 + n % 5 / 5)) for n in
              range(2000)]  # fmt: skip
-    return dataclasses.replace(small, trials=(*small.trials, *further), predictions=_judged(pairs))
+    return dataclasses.replace(
+        small, trials=(*small.trials, *further), predictions=judged_predictions(pairs)
+    )

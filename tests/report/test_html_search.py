@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.report.filling import Columns, evenly
-from autoturbo.report.search import (
+from autoturbo.report.search_course import (
     MOST_POINTS,
     convergence,
     front,

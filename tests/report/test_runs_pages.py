@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.database import RunInfo, TrialRecord
-from autoturbo.report.course import CURVE, MOST_DOTS, Course
 from autoturbo.report.runs import (
     MOST_RUNS,
     ListedRun,
@@ -22,6 +21,7 @@ from autoturbo.report.runs import (
     light_page,
     wanted,
 )
+from autoturbo.report.sparklines import CURVE, MOST_DOTS, Course
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.candidate import SubGraphKnobs
 from autoturbo.simulator.measurement import Failure

@@ -25,7 +25,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.timeline import handed_over
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.place.homes import _runs
+from autoturbo.schedule.place.homes import shortest_runs
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.streams import IN_DDR, OUT_DDR, ROOM
 from autoturbo.simulator.evaluator import Evaluator
@@ -309,7 +309,7 @@ def test_overrides_that_are_too_many() -> None:
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))
 def test_stages_are_the_shortest_that_there_are(work: list[int], clusters: int) -> None:
     """Against all ways to cut, and no stage more than needed for that."""
-    runs = _runs(work, clusters)
+    runs = shortest_runs(work, clusters)
     assert runs == sorted(runs)
     assert set(runs) == set(range(runs[-1] + 1))
     longest = max(sum(w for w, r in zip(work, runs, strict=True) if r == run) for run in set(runs))

@@ -20,7 +20,7 @@ from autoturbo.schedule.codegen.instructions import (
     Kernel,
     instruct,
 )
-from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, _best_cut
+from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, best_cut
 from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
@@ -197,7 +197,7 @@ def test_tile_subdivision_makes_more_tiles(divisor: int) -> None:
 )
 def test_cuts_waste_least_of_the_array(extent: int, native: int, least: int, tiles: int) -> None:
     """192 rows in two tiles would take 96 each, two native tiles of 64; in three, one each."""
-    assert _best_cut(float(extent), native, least) == tiles
+    assert best_cut(float(extent), native, least) == tiles
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,7 +12,7 @@ from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.overrides import _needing, settled
+from autoturbo.schedule.partition.overrides import settled, with_need
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from tests.schedule.schedule_samples import networks, settings_of, targets
 
@@ -94,7 +94,7 @@ def test_clusters_get_the_fewest_parts_that_fit(
             most = sink(context, subgraph.layers).axes[axis].extent // clusters
             least = min(-(-before // clusters), most)
             doubled = [n for n in (least << at for at in range(6)) if n <= most]
-            own = {n: _needing(context, subgraph, (axis, clusters * n)) for n in doubled}
+            own = {n: with_need(context, subgraph, (axis, clusters * n)) for n in doubled}
             fitting = [n for n, cut in own.items() if cut.split.footprint <= room]
             assert found.factor == clusters * (fitting[0] if fitting else least)
             assert found.footprint == own[int(found.factor) // clusters].split.footprint

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.durations import rates_of
-from autoturbo.schedule.codegen.tile_costs import _Cut, _seconds_of
+from autoturbo.schedule.codegen.tile_costs import TileCut, cut_seconds
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
     InstructionRules,
@@ -128,7 +128,7 @@ def test_tiles_fit_and_cost_no_more_than_the_usual_ones(
     own_rules = rules(**knobs, tiling="cost")
     usual, own = chosen(stage, streams, rules(**knobs)), chosen(stage, streams, own_rules)
     seconds = [
-        _seconds_of(stage, streams, room_of(own_rules, 0), RATES, _Cut(*tiles.tolist()))
+        cut_seconds(stage, streams, room_of(own_rules, 0), RATES, TileCut(*tiles.tolist()))
         for tiles in (usual, own)
     ]
     assert seconds[1] <= seconds[0]

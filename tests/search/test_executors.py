@@ -38,10 +38,10 @@ from autoturbo.search.executors import (
     ray_session,
 )
 from autoturbo.search.executors.base import Answer
-from autoturbo.search.executors.pool import Lost
+from autoturbo.search.executors.lost_workers import ACQUITTED, RetryPolicy, lost
 from autoturbo.search.executors.ray_session import Session, connect
-from autoturbo.search.executors.retries import ACQUITTED, RetryPolicy, lost
 from autoturbo.search.executors.worker import HELD, PairCache
+from autoturbo.search.executors.worker_pool import Lost
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.simulator.outcomes import TIME_IS_UP, outcome_of
@@ -245,7 +245,7 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
 
 @pytest.mark.full
 def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.search.executors.pool.STILLBORN", 4)
+    monkeypatch.setattr("autoturbo.search.executors.worker_pool.STILLBORN", 4)
     executor = build(ProcessExecutor, make_vanishing, 1)
     with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
@@ -546,7 +546,7 @@ def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
 @pytest.mark.full
 @pytest.mark.ray
 def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.search.executors.ray_session._HEALTH_S", 4.0)
+    monkeypatch.setattr("autoturbo.search.executors.ray_session.HEALTH_S", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from autoturbo.search.surrogates.gaussian import (
     Axes,
     GaussianProcess,
-    _density,
     expected_improvement,
+    log_density,
 )
 
 
@@ -41,12 +41,12 @@ def test_the_slopes_of_the_density_are_its_differences() -> None:
     axes, genes, values = wave(30)
     points = axes.of(genes)
     squares, state = axes.squares(points, points), np.full(len(axes.places) + 1, -1.0)
-    _, slopes = _density(squares, values - values.mean(), state, 2.0)
+    _, slopes = log_density(squares, values - values.mean(), state, 2.0)
     for index, slope in enumerate(slopes):
         step = np.zeros(len(state))
         step[index] = 1e-5
         above, below = (
-            _density(squares, values - values.mean(), state + sign * step, 2.0)[0]
+            log_density(squares, values - values.mean(), state + sign * step, 2.0)[0]
             for sign in (1, -1)
         )
         assert (above - below) / 2e-5 == pytest.approx(slope, abs=1e-4)

@@ -30,8 +30,8 @@ def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Table, "of", _noting(made))
     shares: list[float] = []
     placed_starts(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts._WAY_S", 1.0)
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts._COVER_S", 0.0)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.WAY_S", 1.0)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.COVER_S", 0.0)
     said = placing_seconds(ModelScheduler(workload("resnet18"), STCP920, "float16"))
     assert sum(table.ways for table in made) <= said <= 2 * sum(table.ways for table in made)
     assert shares == sorted(shares)

@@ -11,7 +11,7 @@ import pytest
 
 from autoturbo.database import HandedOut, Race
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.selection.racing import _SHARES, corrected_gain, race
+from autoturbo.search.selection.racing import ERROR_SHARES, corrected_gain, race
 from autoturbo.statistics import student
 from tests.database.database_samples import measurement
 
@@ -108,7 +108,7 @@ def test_one_look_is_at_the_stated_confidence() -> None:
     assert result.high is not None
     assert math.log(result.high / result.low) == pytest.approx(2 * half)
     assert result.confidence == SEARCH.racing.confidence
-    assert sorted(_SHARES, reverse=True) == [*_SHARES]
+    assert sorted(ERROR_SHARES, reverse=True) == [*ERROR_SHARES]
 
 
 def test_drift_is_no_gain_and_hides_none() -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from autoturbo.errors import UsageError
-from autoturbo.search.executors import ray_watch
-from autoturbo.search.executors.ray_watch import ClusterWatch, Machines, Silence, silence_of
+from autoturbo.search.executors import ray_cluster_watch
+from autoturbo.search.executors.ray_cluster_watch import ClusterWatch, Machines, Silence, silence_of
 
 HEAD = {"node:10.0.0.1": 1.0, "memory": 1e9, "object_store_memory": 1e8}
 BOARDS = {"CPU": 2.0, "board": 3.0, "accelerator_type:A": 1.0}
@@ -24,9 +24,9 @@ LATE = Silence("no answer within 0.2 s", hung=True)
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_watch, "_EVERY_S", 0.02)
-    monkeypatch.setattr(ray_watch, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(ray_watch, "_LATE", LATE.reason)
+    monkeypatch.setattr(ray_cluster_watch, "_EVERY_S", 0.02)
+    monkeypatch.setattr(ray_cluster_watch, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(ray_cluster_watch, "_LATE", LATE.reason)
 
 
 @contextlib.contextmanager
@@ -104,8 +104,10 @@ def watching(
     monkeypatch: pytest.MonkeyPatch, seen: list[Machines], tries: list[Silence | None]
 ) -> Iterator[ClusterWatch]:
     """A watch of a cluster that looks as told, and in the end always as told last."""
-    monkeypatch.setattr(ray_watch, "look", lambda: seen.pop(0) if seen[1:] else seen[0])
-    monkeypatch.setattr(ray_watch, "silence_of", lambda _: tries.pop(0) if tries[1:] else tries[0])
+    monkeypatch.setattr(ray_cluster_watch, "look", lambda: seen.pop(0) if seen[1:] else seen[0])
+    monkeypatch.setattr(
+        ray_cluster_watch, "silence_of", lambda _: tries.pop(0) if tries[1:] else tries[0]
+    )
     watch = ClusterWatch({"Ray's head": ("127.0.0.1", 1)})
     try:
         yield watch
@@ -130,7 +132,7 @@ def test_a_dead_head_is_told_of_once(
         assert (watch.lost, watch.leaving_s) == (None, None)
         wait_for(lambda: watch.lost is not None)
         assert watch.lost == "Ray's head has died: Connection refused"
-        assert watch.leaving_s == ray_watch._LEAVE_S
+        assert watch.leaving_s == ray_cluster_watch._LEAVE_S
     assert caplog.messages == [watch.lost]
 
 
@@ -180,8 +182,8 @@ def test_questions_that_fail_are_asked_again(monkeypatch: pytest.MonkeyPatch) ->
             asked.set()
             raise RuntimeError("Ray is being left")
 
-        monkeypatch.setattr(ray_watch, "look", failing)
+        monkeypatch.setattr(ray_cluster_watch, "look", failing)
         assert asked.wait(20)
         assert (watch.lost, watch.machines.nodes) == (None, [HEAD])
-        monkeypatch.setattr(ray_watch, "look", lambda: Machines([BOARDS], here=HERE))
+        monkeypatch.setattr(ray_cluster_watch, "look", lambda: Machines([BOARDS], here=HERE))
         wait_for(lambda: watch.machines.nodes == [BOARDS])

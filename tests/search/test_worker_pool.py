@@ -10,8 +10,8 @@ import pytest
 from autoturbo.errors import ExecutorError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.base import Answer, MakeEvaluator, Task
-from autoturbo.search.executors.pool import Lost, Reply, Worker, WorkerPool
-from autoturbo.search.executors.retries import EXCUSED, lost
+from autoturbo.search.executors.lost_workers import EXCUSED, lost
+from autoturbo.search.executors.worker_pool import Lost, Reply, Worker, WorkerPool
 from autoturbo.simulator.measurement import Failure
 from tests.search.search_doubles import make_landscape, measurement
 

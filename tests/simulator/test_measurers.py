@@ -20,7 +20,8 @@ from autoturbo.schedule.by_name import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.evaluator import Evaluator, Simulator
 from autoturbo.simulator.measurement import Failure, Measurement
-from autoturbo.simulator.measurers import AT_START, Drift, MeasurerInfo, Reading, Timed, declared
+from autoturbo.simulator.measurers import AT_START, MeasurerInfo, Reading, Timed, declared
+from autoturbo.simulator.noise import Drift
 from autoturbo.simulator.outcomes import checked
 from tests.schedule.schedule_samples import STCP920, chain
 

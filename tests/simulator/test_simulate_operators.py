@@ -20,8 +20,8 @@ from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import LowerBound, Measurement
-from tests.graph.table.operator_cases import CASES
-from tests.graph.table.operator_harness import Case, real
+from tests.graph.operator_table.operator_cases import CASES
+from tests.graph.operator_table.operator_harness import Case, real
 from tests.simulator.simulate_samples import target_of
 
 MACHINES = ("kirin-970", "zcu102-vta")

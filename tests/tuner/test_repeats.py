@@ -16,7 +16,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.statistics import mean_interval
-from autoturbo.tuning.repeats import Spread
+from autoturbo.tuning.repeated_searches import Spread
 from autoturbo.tuning.result import TuneResult, best_of
 from autoturbo.tuning.tuner import Pair, tune, tune_all, tune_repeatedly
 from tests.search.search_doubles import Landscape, WalledIn, toy_graph

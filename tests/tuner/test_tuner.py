@@ -678,7 +678,7 @@ def test_proposals_that_no_longer_coincide_are_refused(
     go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(trials=30)
-    monkeypatch.setattr("autoturbo.search.evolution._promising", lambda *_: [])
+    monkeypatch.setattr("autoturbo.search.evolution.promising_mutants", lambda *_: [])
     with pytest.raises(RunError, match="would be another one now"):
         carry_on(trials=40)
 

@@ -14,8 +14,8 @@ from onnx import ModelProto, defs, helper, numpy_helper
 
 from autoturbo.graph.importer.inputs import PARAMETERS
 from autoturbo.verifier.random_values import LIMITS_KEY
-from tests.graph.table.operator_cases import CASES
-from tests.graph.table.operator_harness import Array, Case, Input
+from tests.graph.operator_table.operator_cases import CASES
+from tests.graph.operator_table.operator_harness import Array, Case, Input
 from tests.verifier.restriction_harness import run_whole
 
 if TYPE_CHECKING:

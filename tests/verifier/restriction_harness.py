@@ -16,7 +16,13 @@ from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verifier.onnx_writer.builder import GraphBuilder
 from autoturbo.verifier.onnx_writer.restriction import Rule, restrict
-from tests.graph.table.operator_harness import Array, Case, Described, random_region, slices
+from tests.graph.operator_table.operator_harness import (
+    Array,
+    Case,
+    Described,
+    random_region,
+    slices,
+)
 
 Evaluate = Callable[[ModelProto, Mapping[str, Array]], list[Array]]
 

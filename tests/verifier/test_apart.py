@@ -45,7 +45,7 @@ def test_errors_of_the_child_are_raised_here(
         "; from autoturbo.errors import ModelError as E; out.write_bytes(pickle.dumps(E('bad')))"
     )
     schedule = made(tmp_path / "net.onnx")
-    monkeypatch.setattr("autoturbo.verifier.apart._CHILD", program)
+    monkeypatch.setattr("autoturbo.verifier.apart.CHILD", program)
     with pytest.raises(ModelError, match="bad"):
         check_numbers_apart(schedule, tmp_path / "net.onnx")
 
@@ -61,7 +61,7 @@ def test_errors_of_the_child_are_raised_here(
 def test_a_child_that_dies_is_named(
     tmp_path: Path, program: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autoturbo.verifier.apart._CHILD", program)
+    monkeypatch.setattr("autoturbo.verifier.apart.CHILD", program)
     found = check_numbers_apart(made(tmp_path / "net.onnx"), tmp_path / "net.onnx")
     assert found.skipped == f"the process that ran ONNX Runtime ended {end}"
     assert found.findings == ()

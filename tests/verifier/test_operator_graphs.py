@@ -16,7 +16,7 @@ from onnx import ModelProto, save
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.graph.table import supported
+from autoturbo.graph.operator_table import supported
 from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
@@ -25,7 +25,7 @@ from autoturbo.search.space import Space
 from autoturbo.verifier import verify_schedule
 from autoturbo.verifier.execution import open_session, run, with_outputs
 from autoturbo.verifier.random_values import random_inputs, seeded_weights, with_weights
-from tests.graph.table.operator_cases import ELEMENTWISE, REDUCTION
+from tests.graph.operator_table.operator_cases import ELEMENTWISE, REDUCTION
 from tests.schedule.schedule_samples import settings_of, target
 from tests.verifier.operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph
 from tests.verifier.verify_samples import SAMPLES, saved

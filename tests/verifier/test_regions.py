@@ -10,7 +10,7 @@ import pytest
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
-from autoturbo.verifier.regions import _tiling, check_regions
+from autoturbo.verifier.regions import check_regions, tiling_findings
 from tests.schedule.schedule_samples import chain, scheduler_of, target
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def kinds(boxes: list[list[tuple[int, int]]]) -> list[str]:
     schedule = cut_schedule()
     tensor = schedule.context.graph.outputs[0]
     table = np.asarray(boxes, np.int64)
-    return [f.kind for f in _tiling(schedule, tensor, table, np.arange(len(table)))]
+    return [f.kind for f in tiling_findings(schedule, tensor, table, np.arange(len(table)))]
 
 
 WHOLE = [(0, 2), (0, 4), (0, 8), (0, 8)]

@@ -17,7 +17,7 @@ from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verifier import verify_schedule
 from autoturbo.verifier.execution import plain_model
 from tests.graph.onnx_import.import_models import INT64, ints, model, node, value, weight
-from tests.graph.table.operator_cases import CASES
+from tests.graph.operator_table.operator_cases import CASES
 from tests.schedule.schedule_samples import target
 from tests.verifier.zero_extents import Zeroed, cuts, run_apart, zeroed
 

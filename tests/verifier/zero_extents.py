@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper
 
-from tests.graph.table.operator_harness import Array, Case
+from tests.graph.operator_table.operator_harness import Array, Case
 
 Cut = tuple[tuple[int, int], ...]
 """Inputs and dimensions of them that have no extent."""

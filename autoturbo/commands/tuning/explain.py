@@ -322,7 +322,7 @@ def _explained(found: Importance) -> str:
 
 
 def _row(knob: KnobReport, labels: Mapping[str, str]) -> tuple[str, ...]:
-    from autoturbo.report.search import owner_title
+    from autoturbo.report.search_course import owner_title
 
     share = "-" if knob.share is None else percent(round(max(knob.share, 0.0), 2))
     owner = owner_title(knob, labels)

@@ -122,8 +122,8 @@ def listed_runs(
         told: Is called with a line for each run whose record cannot be read.
         before: Runs as they were once: latencies are read of those alone that have gone on.
     """
-    from autoturbo.report.course import Course
     from autoturbo.report.runs import ListedRun
+    from autoturbo.report.sparklines import Course
 
     found, known = [], {run.info.id: run for run in before}
     for info in database.runs(told):

@@ -30,7 +30,7 @@ from autoturbo.report.views import tight_share
 from autoturbo.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
-    from autoturbo.tuning.repeats import Spread
+    from autoturbo.tuning.repeated_searches import Spread
     from autoturbo.tuning.result import TuneResult
 
 

@@ -47,7 +47,7 @@ EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.cs
 LINES = {"": SweepLine}
 _TABLE, _PAGE = ".csv", ".html"
 
-_LONG_S = 3600.0
+LONG_S = 3600.0
 """Seconds beyond which a sweep begins only with ``--yes``."""
 
 
@@ -137,7 +137,7 @@ def _tell_time(
     The first and the last of them stand for all: the target itself need not be like any.
 
     Raises:
-        UsageError: Longer than :data:`_LONG_S`, and nobody agreed to that.
+        UsageError: Longer than :data:`LONG_S`, and nobody agreed to that.
         DatabaseError: The database cannot be used.
     """
     from autoturbo.tuning.sweeping import untuned
@@ -151,7 +151,7 @@ def _tell_time(
     found = [expected_seconds(pair._replace(target=end), asked, execution)[0] for end in ends]
     seconds = len(left) * math.fsum(found) / max(len(found), 1)
     console.say(f"time: about {clock(seconds)}")
-    if seconds > _LONG_S and not agreed:
+    if seconds > LONG_S and not agreed:
         message = f"{len(left)} targets are expected to take about {clock(seconds)}"
         raise UsageError(message, hint="add --yes, or give fewer values, --trials or --time-budget")
 

@@ -13,7 +13,7 @@ from autoturbo.simulator.measurement import Measurement, MeasurementJson, RangeJ
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.tuning.repeats import Repeats, Spread
+    from autoturbo.tuning.repeated_searches import Repeats, Spread
     from autoturbo.tuning.result import TuneResult
 
 

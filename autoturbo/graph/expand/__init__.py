@@ -18,9 +18,9 @@ from onnx import GraphProto, defs
 
 from autoturbo.graph.expand import attention, bodies, empty, fused
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
+from autoturbo.graph.operator_table import ROWS
+from autoturbo.graph.operator_table.build import MICROSOFT
 from autoturbo.graph.source import Source, domain_of, kind_of
-from autoturbo.graph.table import ROWS
-from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import Step
 
 EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {

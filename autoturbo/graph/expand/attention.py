@@ -17,7 +17,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
-from autoturbo.graph.table.build import MICROSOFT
+from autoturbo.graph.operator_table.build import MICROSOFT
 
 _FLAT, _HEADS, _PACKED = 3, 4, 5
 """Ranks of operands with heads folded into channels, with heads, and with several in one."""

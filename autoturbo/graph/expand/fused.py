@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
 from autoturbo.graph.node_builder import attributes_of
-from autoturbo.graph.table.build import MICROSOFT
+from autoturbo.graph.operator_table.build import MICROSOFT
 
 _ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 """Attributes of activations, in the order in which a fused node lists them."""

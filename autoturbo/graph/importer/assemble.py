@@ -17,10 +17,10 @@ from autoturbo.graph.importer.external_data import is_stored
 from autoturbo.graph.importer.samples import with_samples
 from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.integers import with_integers, with_unpacking
+from autoturbo.graph.operator_table import NodeView, OperatorSpec, ValueView, describe
 from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
 from autoturbo.graph.ordering import back_from
 from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, integer_of, kind_of
-from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 from autoturbo.graph.values import Inside, Step, Value, View, element_type, tensor_type
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
 from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
+from autoturbo.graph.operator_table.build import MICROSOFT
 from autoturbo.graph.repeats import ALIGNED, COMBINES, INDEXED, ROTATES, STATES
 from autoturbo.graph.source import Source, domain_of, integer_of
-from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import (
     Repetition,
     Step,

@@ -15,8 +15,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from autoturbo.graph.importer.external_data import SMALL
+from autoturbo.graph.operator_table.build import MICROSOFT
 from autoturbo.graph.source import Source, domain_of, integer_of
-from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import (
     Step,
     Value,

@@ -103,7 +103,7 @@ class Room(NamedTuple):
     resident: int
 
 
-class _Cut(NamedTuple):
+class TileCut(NamedTuple):
     """A tiling: the columns of :class:`autoturbo.schedule.codegen.tiling.Tiling`."""
 
     products: int
@@ -161,7 +161,7 @@ def _known(
         cuts = _product_cuts(*sizes, room.rows, room.columns, room.least_depth)
     else:
         cuts = _plain_cuts(int(row[Stage.STEPS]))
-    found = _cheapest(row, moved, room, np.frombuffer(rates), _Cut(*usual), cuts)
+    found = _cheapest(row, moved, room, np.frombuffer(rates), TileCut(*usual), cuts)
     return tuple(map(int, found))
 
 
@@ -169,7 +169,7 @@ def _known(
 def _product_cuts(
     count: float, m: float, n: float, k: float, rows: int, columns: int, least_depth: int
 ) -> Ints:
-    """Return the tilings of a product that are tried, as columns of a :class:`_Cut` but the last.
+    """Return the tilings of a product to try, as columns of a :class:`TileCut` but the last.
 
     Args:
         count: Number of products.
@@ -219,8 +219,8 @@ def _blocks(extent: float, sides: tuple[int, int]) -> list[int]:
 
 @compiled
 def _cheapest(
-    stage: Floats, stream: Ints, room: Room, rates: Floats, usual: _Cut, cuts: Ints
-) -> _Cut:
+    stage: Floats, stream: Ints, room: Room, rates: Floats, usual: TileCut, cuts: Ints
+) -> TileCut:
     """Return the tiling of a layer that costs least.
 
     Args:
@@ -234,12 +234,12 @@ def _cheapest(
     best, least = usual, _seconds(stage, stream, room, rates, usual)
     for at in range(len(cuts)):
         products, columns, depths, rows, outside = cuts[at]
-        cut = _Cut(products, columns, depths, rows, outside, _LB)
+        cut = TileCut(products, columns, depths, rows, outside, _LB)
         kept = _nearest(stage, stream, room, cut)
         # Where nothing fits the usual tiling stays: its rule always has an answer.
         if kept < 0 or not _weights_fit(stage, room, cut):
             continue
-        cut = _Cut(products, columns, depths, rows, outside, kept)
+        cut = TileCut(products, columns, depths, rows, outside, kept)
         seconds = _seconds(stage, stream, room, rates, cut)
         if seconds < least:
             best, least = cut, seconds
@@ -247,7 +247,7 @@ def _cheapest(
 
 
 @borrowing
-def _weights_fit(stage: Floats, room: Room, cut: _Cut) -> bool:
+def _weights_fit(stage: Floats, room: Room, cut: TileCut) -> bool:
     """Return whether tiles of a layer's weights have slots in LB."""
     if room.resident == _LB or stage[Stage.WEIGHTS] <= 0:
         return True
@@ -256,7 +256,7 @@ def _weights_fit(stage: Floats, room: Room, cut: _Cut) -> bool:
 
 
 @borrowing
-def _nearest(stage: Floats, stream: Ints, room: Room, cut: _Cut) -> int:
+def _nearest(stage: Floats, stream: Ints, room: Room, cut: TileCut) -> int:
     """Return the nearest place in which a layer's inputs can stay; -1 if its tiles do not fit.
 
     Tiles of streams have slots in the staging zone. What stays between tiles, inputs that are read
@@ -303,7 +303,8 @@ class _Step(NamedTuple):
 
 
 @compiled
-def _seconds_of(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) -> float:
+def cut_seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: TileCut) -> float:
+    """Return the seconds that a layer takes in the tiles of a cut."""
     return float(_seconds(stage, stream, room, rates, cut))
 
 
@@ -384,7 +385,7 @@ def _once(step: _Step) -> float:
 
 
 @borrowing
-def _multiplied(stage: Floats, room: Room, rates: Floats, cut: _Cut) -> float:
+def _multiplied(stage: Floats, room: Room, rates: Floats, cut: TileCut) -> float:
     """Return the seconds of the product of one tile; 0 where there is none."""
     if stage[Stage.MACS] <= 0:
         return 0.0
@@ -476,7 +477,7 @@ class _Roles(NamedTuple):
 
 
 @borrowing
-def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) -> _Roles:
+def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: TileCut) -> _Roles:
     """Return the instructions of a layer with a tiling.
 
     Args:
@@ -516,7 +517,7 @@ def _roles(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) ->
 
 
 @borrowing
-def _rounds(stage: Floats, cut: _Cut) -> float:
+def _rounds(stage: Floats, cut: TileCut) -> float:
     """Return how many times a layer's weights are loaded."""
     return float(cut.rows) if cut.outside > 0 and stage[Stage.MACS] > 0 else 1.0
 
@@ -528,7 +529,7 @@ def _busy(step: _Step) -> float:
 
 
 @borrowing
-def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: _Cut) -> float:
+def _seconds(stage: Floats, stream: Ints, room: Room, rates: Floats, cut: TileCut) -> float:
     """Return the seconds that a layer costs with a tiling.
 
     Args:

@@ -233,7 +233,7 @@ def _least_depth(context: SchedulingContext) -> int:
     return max(math.ceil(sums / bytes_per_cycle / SUMS_SHARE), target.matrix.rows)
 
 
-def _best_cut(extent: float, native: int, least: int) -> int:
+def best_cut(extent: float, native: int, least: int) -> int:
     """Return the number of tiles, from ``least`` to twice that, that wastes least of an array.
 
     It is never more than leaves whole native tiles.
@@ -329,7 +329,7 @@ def _product_tiles(
         """Return tilings with ``across`` column tiles, or more where these cost nothing."""
         of_inputs = -(-(own.tiles - own.results) // depths)
         tiles = math.ceil((own.results + of_inputs) / products)
-        down = _best_cut(own.m, rows, max(-(-tiles // across), 1))
+        down = best_cut(own.m, rows, max(-(-tiles // across), 1))
         tilings = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
         if not tilings or tilings[0][1][-1] != IN_LB:
             tilings = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
@@ -344,14 +344,14 @@ def _product_tiles(
                 tilings += order(outside, outside, cut, depths)
         return tilings
 
-    across, limit = _best_cut(own.n, wide, min(parts, widest)), max(int(own.depth // rows), 1)
+    across, limit = best_cut(own.n, wide, min(parts, widest)), max(int(own.depth // rows), 1)
     depths = min(-(-parts // across), limit)
     tilings = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
     across = widest
     while across:  # what a smaller buffer allows, a larger one does
         if -(-parts // across) <= deepest:
             tilings += orders(across, -(-parts // across))
-        across = _best_cut(own.n, wide, across // 2) if across > 1 else 0
+        across = best_cut(own.n, wide, across // 2) if across > 1 else 0
     # The finest tiles there are, where none keeps its sums in the room: no kernel is refused here.
     tilings = tilings or order(highest, highest, int(max(own.n, 1.0)), deepest)
     # Of equal costs the first: row tiles inside column tiles, which load the weights once.

@@ -235,7 +235,7 @@ def _on_each_cluster(context: SchedulingContext, subgraph: SubGraph, axis: int) 
     parts = per_cluster * context.target.clusters
     if parts > extent_of(context, subgraph.layers, axis):
         raise _error(context, subgraph, f"into {per_cluster} on each of its clusters")
-    return _needing(context, subgraph, (axis, parts), *other_axes)
+    return with_need(context, subgraph, (axis, parts), *other_axes)
 
 
 def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
@@ -261,15 +261,15 @@ def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: in
         doubled = (least << n for n in range(_HALVINGS))
         tried = [((axis, clusters * n),) for n in doubled if n <= most]
     for cuts in tried:
-        candidate = _needing(context, subgraph, *cuts)
+        candidate = with_need(context, subgraph, *cuts)
         if candidate.split.footprint <= room:
             return candidate
     # It spills in any case: as it was split before, or in the fewest parts.
-    return _needing(context, subgraph, *tried[-1 if before else 0])
+    return with_need(context, subgraph, *tried[-1 if before else 0])
 
 
 @remembered(1 << 14)
-def _needing(context: SchedulingContext, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
+def with_need(context: SchedulingContext, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph split along one axis or two, with the footprint of its middle part."""
     outer, *inner = cuts
     recut = _recut(context, subgraph, outer, *(pair for pair in inner if pair[1] > 1))

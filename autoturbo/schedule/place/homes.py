@@ -40,7 +40,7 @@ def homes_of(
     if split == PIPELINE:
         seconds = layer_seconds(context)
         work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
-        homes = tuple((stage, 1) for stage in _runs(work, clusters))
+        homes = tuple((stage, 1) for stage in shortest_runs(work, clusters))
     elif split == BRANCHES:
         homes = tuple((cluster, 1) for cluster in _earliest(context, subgraphs))
     else:
@@ -93,7 +93,7 @@ def clusters_at_work(homes: Sequence[Home]) -> int:
     return max((first + number for first, number in homes), default=1)
 
 
-def _runs(work: Sequence[float], most: int) -> list[int]:
+def shortest_runs(work: Sequence[float], most: int) -> list[int]:
     """Return each element's run; the longest of at most ``most`` runs is as short as possible.
 
     Runs are filled from the first on: that is exact for a given limit. The next limit to try is the

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 
 from autoturbo.errors import ExecutorError
 from autoturbo.search.executors.base import MakeEvaluator, Task
-from autoturbo.search.executors.pool import START_S, Lost, Reply, Worker, WorkerPool
 from autoturbo.search.executors.worker import WorkerEvaluators
+from autoturbo.search.executors.worker_pool import START_S, Lost, Reply, Worker, WorkerPool
 from autoturbo.signals import ENDING
 
 _NEVER_STARTED = 3

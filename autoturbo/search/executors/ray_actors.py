@@ -11,10 +11,10 @@ from typing import Any
 
 from autoturbo.errors import ExecutorError, Location, UsageError
 from autoturbo.search.executors.base import MakeEvaluator, Task
-from autoturbo.search.executors.pool import START_S, Lost, Reply, Worker, WorkerPool
+from autoturbo.search.executors.ray_cluster_watch import LOG
 from autoturbo.search.executors.ray_session import connect, line_of, watch
-from autoturbo.search.executors.ray_watch import LOG
 from autoturbo.search.executors.worker import EvaluatorNotBuilt, WorkerEvaluators
+from autoturbo.search.executors.worker_pool import START_S, Lost, Reply, Worker, WorkerPool
 
 _OWN_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 """Names that Ray takes for no resource of the user's."""

@@ -24,8 +24,8 @@ from typing import Any
 
 from autoturbo.errors import ExecutorError, Location, UsageError
 from autoturbo.extras import how_to_install
-from autoturbo.search.executors import watchdog
-from autoturbo.search.executors.ray_watch import NODE, ClusterWatch, look
+from autoturbo.search.executors import ray_cleanup
+from autoturbo.search.executors.ray_cluster_watch import NODE, ClusterWatch, look
 
 LOCAL = "local"
 """The address that means: start a Ray of our own on this machine."""
@@ -36,7 +36,7 @@ _CLIENT = "ray://"
 _CONNECT_S = 3.0
 """Seconds for a cluster's port to answer."""
 
-_HEALTH_S = 30.0
+HEALTH_S = 30.0
 """Seconds for a cluster to say that it is one."""
 
 _LEAVE_S = 10.0
@@ -234,7 +234,7 @@ def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]
     mark = uuid.uuid4().hex
     short = len(tempfile.gettempdir()) < _LONGEST
     folder = tempfile.mkdtemp(prefix="autoturbo-ray-") if short else ""
-    command = [sys.executable, "-I", "-S", watchdog.__file__, f"{_MARK}={mark}", folder]
+    command = [sys.executable, "-I", "-S", ray_cleanup.__file__, f"{_MARK}={mark}", folder]
     guard = subprocess.Popen(  # noqa: S603  our interpreter and our file
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     )
@@ -365,7 +365,7 @@ def _health(address: str) -> str | None:
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
-            command, capture_output=True, check=False, timeout=_HEALTH_S
+            command, capture_output=True, check=False, timeout=HEALTH_S
         )
     except subprocess.TimeoutExpired:
         return "what listens there is not Ray"

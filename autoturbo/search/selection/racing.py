@@ -30,7 +30,7 @@ from autoturbo.statistics import (
     student,
 )
 
-_SHARES = (1.0, 0.588, 0.442)
+ERROR_SHARES = (1.0, 0.588, 0.442)
 """Share of the stated probability of error that each look has, for one look, two and three: all of
 them together then err as rarely as one (Pocock, table 1, at 95 % confidence)."""
 
@@ -69,7 +69,7 @@ def race(
         for turn in range(rounds - part, rounds):
             count += _round(measure, [*logarithms], logarithms, turn)
         longer = differences(logarithms[reference], logarithms[leader])
-        low, gain, high = mean_interval(longer, _SHARES[looks - 1] * (1 - racing.confidence))
+        low, gain, high = mean_interval(longer, ERROR_SHARES[looks - 1] * (1 - racing.confidence))
         if low > 0 or gain <= 0:
             break
     if not any(map(math.isfinite, logarithms[reference])):
@@ -104,7 +104,7 @@ def corrected_gain(handed: HandedOut, racing: Racing = SEARCH.racing) -> float |
     look, rest = divmod(race.rounds, part)
     if rest or not 0 < look <= looks:  # time was short
         look = looks = 1
-    level = student(_SHARES[looks - 1] * (1 - race.confidence) / 2, max(race.rounds, 2) - 1)
+    level = student(ERROR_SHARES[looks - 1] * (1 - race.confidence) / 2, max(race.rounds, 2) - 1)
     error = math.log(race.gain / race.low) / level
     return math.exp(likeliest_shown(math.log(race.gain), error, level, look, looks))
 
@@ -135,7 +135,7 @@ def _looks(trials: int, most: float, racing: Racing) -> tuple[int, int]:
     if most < sum(racing.rounds) + 2 * part:
         return max(int(min(most / 4, part)), FEWEST_PAIRS), 1
     looks = (min(trials, most) - sum(racing.rounds)) // (2 * part)
-    return part, int(min(max(looks, 1), len(_SHARES)))
+    return part, int(min(max(looks, 1), len(ERROR_SHARES)))
 
 
 def lead(

@@ -188,7 +188,7 @@ def _fitted(squares: Floats, values: Floats) -> Scales:
     best, best_state = -math.inf, state
     step, before = np.full(count + 1, 0.2), np.zeros(count + 1)
     for _ in range(_STEPS):
-        density, slope = _density(squares, values, state, middle)
+        density, slope = log_density(squares, values, state, middle)
         if density > best:
             best, best_state = density, state
         same = slope * before
@@ -200,7 +200,9 @@ def _fitted(squares: Floats, values: Floats) -> Scales:
     return Scales(best_state[:-1], float(best_state[-1]))
 
 
-def _density(squares: Floats, values: Floats, state: Floats, middle: float) -> tuple[float, Floats]:
+def log_density(
+    squares: Floats, values: Floats, state: Floats, middle: float
+) -> tuple[float, Floats]:
     """Return the logarithm of the posterior density but for a constant, and its slopes.
 
     The signal's variance is the most likely one given the rest.

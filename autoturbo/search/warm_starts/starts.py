@@ -102,7 +102,7 @@ _CLEARLY = 0.995
 """Most of its seconds that a start has left with a policy that its costs leave out, where it begins
 with that."""
 
-_WAY_S, _COVER_S = 1.1e-3, 0.5
+WAY_S, COVER_S = 1.1e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
 
 
@@ -134,7 +134,7 @@ def placing_seconds(
             kinds = {likeness.of(s): s for row in sets for s in row}
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             ways += sum(1 for s in kinds.values() for _ in variants_of(costs.context, s, grid))
-    return _COVER_S + _WAY_S * ways
+    return COVER_S + WAY_S * ways
 
 
 def starts_of(evaluator: Evaluator, starts: Starts | None = SEARCH.starts) -> tuple[Knobs, ...]:

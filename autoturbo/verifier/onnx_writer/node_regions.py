@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoturbo.graph.domain import AccessMap, DimAccess, Interval, Region, volume
-from autoturbo.graph.table import elementwise, matrix, reduction, sequence
+from autoturbo.graph.operator_table import elementwise, matrix, reduction, sequence
 from autoturbo.verifier.onnx_writer.partial_operator import (
     Box,
     NodeRegions,

@@ -20,9 +20,9 @@ from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.verifier.onnx_writer.builder import GraphBuilder, stored_constants
 from autoturbo.verifier.onnx_writer.partial_operator import RegionError
 from autoturbo.verifier.onnx_writer.restriction import Rule, restrict
-from tests.graph.table.operator_cases import CASES as TABLE
-from tests.graph.table.operator_cases import ELEMENTWISE, REDUCTION
-from tests.graph.table.operator_harness import Case, ints, real
+from tests.graph.operator_table.operator_cases import CASES as TABLE
+from tests.graph.operator_table.operator_cases import ELEMENTWISE, REDUCTION
+from tests.graph.operator_table.operator_harness import Case, ints, real
 from tests.verifier.restriction_cases import CASES
 from tests.verifier.restriction_harness import (
     Part,

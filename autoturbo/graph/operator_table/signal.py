@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     ONNX,
     Domain,
     NodeView,
@@ -24,6 +23,7 @@ from autoturbo.graph.table.build import (
     everything,
     whole_if,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 _AXIS_INPUT = 20
 """Opset since which DFT has its axis as an input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.graph.table.operator_harness import (
+from tests.graph.operator_table.operator_harness import (
     Case,
     Draw,
     Input,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.graph import table
+from autoturbo.graph import operator_table as table
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap
+from autoturbo.graph.operator_table import describe, supported
 from autoturbo.graph.operators import Engine, Pattern
-from autoturbo.graph.table import describe, supported
-from tests.graph.table.operator_harness import Described, node
+from tests.graph.operator_table.operator_harness import Described, node
 from tests.tiers import spread
 
 

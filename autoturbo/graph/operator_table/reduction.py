@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess, along, fixed, merged
-from autoturbo.graph.operators import Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     Domain,
@@ -22,6 +21,7 @@ from autoturbo.graph.table.build import (
     positive_axis,
     whole_if,
 )
+from autoturbo.graph.operators import Pattern, Work
 
 Count = Callable[[int], Work]
 """Work of a reduction, from the number of elements that make one output."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     ONNX,
     Domain,
     NodeView,
@@ -22,6 +21,7 @@ from autoturbo.graph.table.build import (
     positive_axis,
     whole_if,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 
 def _transpose(node: NodeView) -> OperatorSpec:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoturbo.graph.domain import AccessMap, DimAccess, along, merged
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     SCALAR,
@@ -27,6 +26,7 @@ from autoturbo.graph.table.build import (
     per_channel,
     positive_axis,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 _UNARY: dict[str, tuple[float, float]] = {
     # (vector, special); one operation unless a comment says what the several are

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     Domain,
@@ -21,6 +20,7 @@ from autoturbo.graph.table.build import (
     everything,
     per_channel,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 
 @dataclass(frozen=True, slots=True)

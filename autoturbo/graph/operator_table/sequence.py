@@ -20,8 +20,7 @@ from autoturbo.graph.domain import (
     merged,
     whole_along,
 )
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     Domain,
@@ -35,6 +34,7 @@ from autoturbo.graph.table.build import (
     everything,
     whole_if,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 _FLAT, _HEADS = 3, 4
 """Ranks of queries with heads folded into channels, and with heads of their own."""

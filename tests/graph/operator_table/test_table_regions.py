@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.graph.table.operator_harness import Case, Described, Runner, node, real
+from tests.graph.operator_table.operator_harness import Case, Described, Runner, node, real
 from tests.tiers import spread
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
-    from autoturbo.graph.table import NodeView
+    from autoturbo.graph.operator_table import NodeView
 
 CONV = node(
     "Conv",

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.graph.domain import volume
-from tests.graph.table.operator_harness import (
+from tests.graph.operator_table.operator_harness import (
     Case,
     Described,
     Input,

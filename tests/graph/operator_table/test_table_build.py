@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autoturbo.graph.domain import AxisKind, along, fixed
-from autoturbo.graph.table import NoRowError, ValueView
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table import NoRowError, ValueView
+from autoturbo.graph.operator_table.build import (
     SCALAR,
     Domain,
     broadcast,
@@ -16,8 +16,8 @@ from autoturbo.graph.table.build import (
     positive_axis,
     whole_if,
 )
-from autoturbo.graph.table.convolution import windows
-from tests.graph.table.operator_harness import node
+from autoturbo.graph.operator_table.convolution import windows
+from tests.graph.operator_table.operator_harness import node
 from tests.tiers import spread
 
 

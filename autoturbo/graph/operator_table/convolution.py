@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     Domain,
@@ -25,6 +24,7 @@ from autoturbo.graph.table.build import (
     everything,
     per_channel,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 
 @dataclass(frozen=True, slots=True)

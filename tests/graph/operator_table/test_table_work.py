@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoturbo.graph.operator_table import NodeView, describe
 from autoturbo.graph.operators import Engine, Pattern
-from autoturbo.graph.table import NodeView, describe
-from tests.graph.table.operator_harness import Described, node
+from tests.graph.operator_table.operator_harness import Described, node
 from tests.tiers import spread
 
 _GAPS: list[tuple[int, int, dict[str, Any]]] = [

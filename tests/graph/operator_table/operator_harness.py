@@ -14,8 +14,8 @@ from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autoturbo.graph.domain import SHOWN, AccessMap, AxisKind, DimAccess, Interval, Region
+from autoturbo.graph.operator_table import NodeView, OperatorSpec, ValueView, describe
 from autoturbo.graph.operators import Operator
-from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator], Array]

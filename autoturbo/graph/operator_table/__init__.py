@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autoturbo.graph.domain import AccessMap, AxisKind, interval_of
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.source import domain_of, kind_of
-from autoturbo.graph.table import (
+from autoturbo.graph.operator_table import (
     convolution,
     elementwise,
     indexing,
@@ -24,7 +22,7 @@ from autoturbo.graph.table import (
     sequence,
     signal,
 )
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     NodeView,
     NoRowError,
     OperatorSpec,
@@ -32,6 +30,8 @@ from autoturbo.graph.table.build import (
     ValueView,
     everything,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.source import domain_of, kind_of
 
 __all__ = ["NoRowError", "NodeView", "OperatorSpec", "ValueView", "describe", "supported"]
 

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from autoturbo.errors import ExecutorError
 from autoturbo.search.executors.base import Answer, MakeEvaluator, Task
-from autoturbo.search.executors.retries import RetryPolicy
+from autoturbo.search.executors.lost_workers import RetryPolicy
 from autoturbo.search.executors.worker import EvaluatorNotBuilt, PairCache
 from autoturbo.simulator.contract import CandidateEvaluator
 from autoturbo.simulator.outcomes import late

@@ -282,7 +282,7 @@ def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictio
         for trial, guess in zip(trials, predicted, strict=True)
         if isinstance(trial.outcome, Measurement) and np.isfinite(guess)
     ]
-    return _judged(pairs) if pairs else None
+    return judged_predictions(pairs) if pairs else None
 
 
 def predicted_seconds(trials: Sequence[Trial], ranker: Ranker, size: int) -> list[float]:
@@ -306,7 +306,8 @@ def predicted_seconds(trials: Sequence[Trial], ranker: Ranker, size: int) -> lis
     return predicted
 
 
-def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
+def judged_predictions(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
+    """Return how well predictions fit measurements: trials with both, in seconds."""
     numbers, guessed, measured = zip(*pairs, strict=True)
     predicted, true = np.asarray(guessed), np.asarray(measured)
     drawn = evenly(len(pairs), MOST_PAIRED)

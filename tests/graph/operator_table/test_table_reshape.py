@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.graph.domain import AxisKind, volume
-from autoturbo.graph.table.build import Domain
-from autoturbo.graph.table.layout import factorise
-from tests.graph.table.operator_harness import (
+from autoturbo.graph.operator_table.build import Domain
+from autoturbo.graph.operator_table.layout import factorise
+from tests.graph.operator_table.operator_harness import (
     Described,
     address,
     node,

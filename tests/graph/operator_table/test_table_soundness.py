@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from autoturbo.graph.domain import AxisKind, hull
-from autoturbo.graph.table import supported
-from tests.graph.table.operator_cases import CASES, GROUPS
-from tests.graph.table.operator_harness import (
+from autoturbo.graph.operator_table import supported
+from tests.graph.operator_table.operator_cases import CASES, GROUPS
+from tests.graph.operator_table.operator_harness import (
     REGIONS,
     Array,
     Case,

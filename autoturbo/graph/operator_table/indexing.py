@@ -10,8 +10,7 @@ import numpy as np
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.indices import counted_from_front, steps_of
-from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
+from autoturbo.graph.operator_table.build import (
     MICROSOFT,
     ONNX,
     SCALAR,
@@ -27,6 +26,7 @@ from autoturbo.graph.table.build import (
     positive_axis,
     whole_if,
 )
+from autoturbo.graph.operators import Engine, Pattern, Work
 
 
 def _gather(node: NodeView) -> OperatorSpec:
