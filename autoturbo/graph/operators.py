@@ -1,4 +1,7 @@
-"""Tensors, operators and the graph they form. Knows no hardware."""
+"""Tensors, operators and the graph they form. Knows no hardware.
+
+What each operator of ONNX computes and reads stands in :mod:`autoturbo.graph.operator_table`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whether a candidate whose worker has died is tried again, or failed."""
+"""Whether a candidate whose worker was lost is tried again, or failed.
+
+The pool (:mod:`autoturbo.search.executors.worker_pool`) asks, once a transport says that a worker
+is lost: :mod:`autoturbo.search.executors.processes` or :mod:`autoturbo.search.executors.ray_actors`.
+"""
 
 from __future__ import annotations
 
