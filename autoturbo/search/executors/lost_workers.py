@@ -1,7 +1,7 @@
 """Whether a candidate whose worker was lost is tried again, or failed.
 
-The pool (:mod:`autoturbo.search.executors.worker_pool`) asks, once a transport says that a worker
-is lost: :mod:`autoturbo.search.executors.processes` or :mod:`autoturbo.search.executors.ray_actors`.
+The pool (:mod:`autoturbo.search.executors.worker_pool`) asks, once its transport (``processes`` or
+``ray_actors`` beside it) says that a worker is lost.
 """
 
 from __future__ import annotations
