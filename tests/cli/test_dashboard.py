@@ -51,11 +51,14 @@ def port(cli: Cli, run: str) -> Iterator[int]:
     command = [sys.executable, "-m", "autoturbo", "--json", "dashboard", "--port", "0"]
     with subprocess.Popen(command, cwd=cli.folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["database"] == "autoturbo.db"
-        yield int(said["url"].rstrip("/").rpartition(":")[2])
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            said = json.loads(process.stdout.readline())
+            assert said["database"] == "autoturbo.db"
+            yield int(said["url"].rstrip("/").rpartition(":")[2])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()  # else the test waits for one that Ctrl-C has not ended
 
 
 def wait_for(seen: Callable[[], bool]) -> None:
