@@ -340,6 +340,7 @@ def test_doctor_compiles_ahead(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert cli("--json", "doctor").object["cache"].get("compiled") is None
 
 
+@pytest.mark.full
 def test_doctor_compiles_all_that_commands_need(cli: Cli) -> None:
     """In a process that has compiled nothing: whatever tuning calls is loaded by then."""
     program = """

@@ -56,6 +56,7 @@ def test_train_and_judge(cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture
             judge(["data", *needs_more])
 
 
+@pytest.mark.full
 def test_a_search_begins_with_a_model_of_one_s_own(cli: Cli) -> None:
     assert cli(*COLLECT).status == 0
     assert cli("-q", "cost-model", "train", "data", "-o", "model").status == 0

@@ -59,6 +59,7 @@ def test_apply_names_the_board_whose_schedule_there_is(cli: Cli) -> None:
     assert "; there is one at batch 1; --nearest-batch adapts it, or " in batch.err
 
 
+@pytest.mark.full
 def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
     words = ("tune", "alexnet", "--batch", "1", "--measurer", "alike", "--trials", "16")
     ran = cli(*words)
@@ -68,6 +69,7 @@ def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
     assert (line["confidence"]["demonstrated"], line["best_trial"]) == (False, 0)
 
 
+@pytest.mark.full
 def test_what_a_measurer_reports_can_be_sought(cli: Cli) -> None:
     words = ("tune", "alexnet", "--batch", "1", "--trials", "16", "--measurer")
     ran = cli(*words, "metered", "--objective", "energy,ddr-bytes", "--jobs", "2")

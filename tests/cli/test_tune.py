@@ -157,6 +157,7 @@ def test_it_says_why_it_stopped_early(cli: Cli) -> None:
     assert re.search(r"\nstopped      nothing better than trial \d+ was found for a while", ran.out)
 
 
+@pytest.mark.full
 def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = tuned(cli, trials=65)
     run = ended["run"]
@@ -194,6 +195,7 @@ def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
     assert f"\nimportance: {obstacle}\n" in cli("explain", run, "--no-what-if").out
 
 
+@pytest.mark.full
 def test_explain_of_a_schedule_file_is_that_of_its_run(cli: Cli) -> None:
     said = tuned(cli)
     of_run = cli("--json", "explain", said["run"]).object["bounds"]
@@ -345,6 +347,7 @@ def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
     assert (cli.folder / "best.json").read_text() == "old"
 
 
+@pytest.mark.full
 def test_several_objectives_give_a_front(cli: Cli) -> None:
     found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency", trials=49)
     assert found["front"]
@@ -527,7 +530,7 @@ def test_database_commands(cli: Cli) -> None:
     assert listed["counts"]["trials"] == found["settings"] >= found["trials"] == 17
     assert listed["best"][0]["best"] == found["best"]
     assert cli("db", "list").out.startswith(
-        f"autoturbo.db: 1 run, {found['settings']} trials, 1 best schedule, "
+        f"autoturbo.db: 1 run, {found['settings']} trials, 1 best schedule\n"
     )
     exported = cli("--json", "db", "export", "all.jsonl").object
     assert exported["counts"] == listed["counts"]
@@ -868,6 +871,7 @@ def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.full
 def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     arguments = [MODEL, "--batch", "1", "--trials", "65"]
     process = started(cli.folder, *arguments)

@@ -48,6 +48,7 @@ def test_the_same_command_in_two_folders_gives_one_run(
         assert (run["run"], run["trials"]) == (first, 6)
 
 
+@pytest.mark.full
 def test_two_sessions_of_a_noisy_measurer_are_two_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,7 @@ def test_tune_verify_runs_it_and_so_does_its_resume(cli: Cli) -> None:
     assert verified(cli) == ("regions", "memory", "numbers")
 
 
+@pytest.mark.full
 def test_tune_hands_out_the_next_best_and_ends_with_1(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

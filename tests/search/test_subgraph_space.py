@@ -222,6 +222,7 @@ def test_proposals_are_new_in_one_form_and_follow_from_seed_and_history(tried: i
     assert (LARGE.normal(np.asarray(found)) == np.asarray(found)).all()
 
 
+@pytest.mark.full
 def test_the_last_points_of_a_space_are_found() -> None:
     """Dense points are rare when drawn sparsely, and this space is too large to be listed."""
     fields: dict[str, Any] = {"boundary": ("cut", "merge"), "scope": ("LB", "GB", "DDR")}

@@ -192,6 +192,7 @@ def test_a_run_says_which_it_had(tmp_path: Path) -> None:
     assert (again.run, best(again)) == (theirs.run, best(theirs))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("plugged")
 def test_a_model_that_turns_the_ranking_round_makes_the_search_worse(tmp_path: Path) -> None:
     """What it has measured once the model has learned is slower, and nothing is better."""

@@ -210,6 +210,7 @@ GRIDS = (
 )
 
 
+@pytest.mark.full
 def test_a_larger_machine_runs_the_very_schedule_of_the_smaller(tmp_path: Path) -> None:
     """Alone it takes other cores and other tiles; what it begins with is measured exactly."""
     less = dataclasses.replace(

@@ -166,6 +166,7 @@ def obstacle(model: ModelProto, folder: Path) -> str:
 SHARED = (st.integers(1, 4), st.integers(1, 3))
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(
     pattern=patterns(), arranged=st.sampled_from(list(ARRANGED)), negative=st.integers(0, 2),
