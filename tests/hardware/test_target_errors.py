@@ -206,8 +206,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "name: edge\n",
         "name: ../edge\n",
         (
-            "edge.yaml:2:7: name: not usable as a name: '../edge'; "
-            "use small letters, digits, '.', '_' and '-', a letter or digit first"
+            "edge.yaml:2:7: name: not of the right form: '../edge'; "
+            "short name: small letters, digits, '.', '_' and '-'; for example my-npu"
         ),
     ),
     "long name": (
@@ -258,8 +258,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "rate: {float16: 1.0, int8: 2.0}",
         "rate: {float16: 1.0, fp8: 2.0}",
         (
-            "edge.yaml:10:26: engines[0].rate.fp8: unknown data type; "
-            "known data types: float32, float16, bfloat16, int8, bfloat8, bfloat4"
+            "edge.yaml:10:26: engines[0].rate.fp8: unknown field; "
+            "known fields: float32, float16, bfloat16, int8, bfloat8, bfloat4"
         ),
     ),
     "misspelt data type": (
@@ -270,10 +270,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
     "no data type": (
         "rate: {float16: 1.0, int8: 2.0}",
         "rate: {}",
-        (
-            "edge.yaml:10:11: engines[0].rate: names no data type; "
-            "add at least one, such as 'float16: 1.0'"
-        ),
+        ("edge.yaml:10:11: engines[0].rate: must have at least 1 entries, not 0"),
     ),
     "data type without lanes": (
         "lanes: {float16: 32, int8: 64}",
