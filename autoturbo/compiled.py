@@ -56,21 +56,18 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    from numba import njit
-
+    numba: Any = import_module("numba")
     _listen()
-    compiler: Any = njit
-    config: Any = import_module("numba").config
-    usual = config.CACHE_DIR
+    usual = numba.config.CACHE_DIR
     # Numba unpickles what is kept before it compares versions: a type of another version that has
     # been moved since would end the run, so each version has a folder of its own
-    config.CACHE_DIR = usual or str(Path(__file__).parent / "__pycache__" / __version__)
+    numba.config.CACHE_DIR = usual or str(Path(__file__).parent / "__pycache__" / __version__)
     try:
-        kept: Callable[P, R] = compiler(cache=True, **options)(function)
+        kept: Callable[P, R] = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # Numba refuses to keep it where it can write no folder
-        kept = compiler(**options)(function)
+        kept = numba.njit(**options)(function)
     finally:
-        config.CACHE_DIR = usual
+        numba.config.CACHE_DIR = usual
     return kept
 
 
@@ -112,6 +109,7 @@ class CompileProgress:
         self._on_change, self._clock = on_change, clock
         self._seconds = 0.0
         self._depth, self._began = 0, 0.0
+        self._expected: dict[str, Any] | None = None
         self._done: set[str] = set()
         self._raised: Exception | None = None
 
@@ -131,7 +129,13 @@ class CompileProgress:
 
         What can be read from the disk is among them until it has been called.
         """
-        return len(self._done | {name for name, found in _loaded() if not found.signatures})
+        expected = self._expected or {}
+        return len(self._done | {name for name, found in expected.items() if not found.signatures})
+
+    @functools.cached_property
+    def kept(self) -> bool:
+        """Return whether what is compiled is kept for the next process."""
+        return kept_in() is not None
 
     @property
     def left_s(self) -> float:
@@ -141,6 +145,8 @@ class CompileProgress:
 
     def begin(self) -> None:
         """Record that compiling a function has begun, perhaps within one that calls it."""
+        if self._expected is None:  # once: it looks through all that is loaded
+            self._expected = dict(_loaded())
         if not self.running:
             self._began = self._clock()
         self._depth += 1

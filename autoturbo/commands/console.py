@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
-from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
+from autoturbo.compiled import CompileProgress, watched_compiling
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.live_lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
@@ -228,8 +228,9 @@ class LiveLine:
         compiling = self._compiling
         if not compiling.running:
             return live_line(self._standing, width) if self._standing else ""
-        kept = kept_in() is not None
-        return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
+        return compiling_line(
+            compiling.functions, compiling.total, compiling.left_s, kept=compiling.kept
+        )
 
     def _text(self) -> RichText:
         from rich.text import Text as RichText

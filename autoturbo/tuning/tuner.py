@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from autoturbo.compiled import CompileProgress, kept_in, watched_compiling
+from autoturbo.compiled import CompileProgress, watched_compiling
 from autoturbo.config import (
     PINNING,
     RUNS,
@@ -343,7 +343,7 @@ def _told_of_compiling(
         if compiling.running and compiling.total:
             elapsed = last.elapsed_s + time.monotonic() - at
             done, total = compiling.functions, compiling.total
-            phase = compiling_line(done, total, compiling.left_s, kept=kept_in() is not None)
+            phase = compiling_line(done, total, compiling.left_s, kept=compiling.kept)
             on_progress(
                 dataclasses.replace(
                     last, elapsed_s=elapsed, phase=phase, compiled=done, to_compile=total

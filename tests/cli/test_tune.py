@@ -713,7 +713,7 @@ def test_what_cannot_be_kept_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions = compiled_later(2, monkeypatch)
-    monkeypatch.setattr("autoturbo.commands.console.kept_in", lambda: None)
+    monkeypatch.setattr("autoturbo.compiled.kept_in", lambda: None)
     monkeypatch.setattr("autoturbo.commands.console.EVERY_S", 0.0)
     with LiveLine(Console()), LiveLine(Console()):
         for function in functions:
