@@ -22,7 +22,7 @@ import numpy as np
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.layers import layers_of
-from autoturbo.schedule.chip_part import WHOLE, ChipPart, used_target
+from autoturbo.schedule.chip_part import ChipPart, used_target
 from autoturbo.schedule.knobs import (
     AUTO,
     LAYER_ORDERS,
@@ -36,7 +36,7 @@ from autoturbo.schedule.knobs import (
     subgraph_knobs,
 )
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins, refuse_impossible
-from autoturbo.schedule.pipeline import SchedulerCache, plan
+from autoturbo.schedule.pipeline import plan
 from autoturbo.search.encoding import START, Genes, dimension_name, effective
 from autoturbo.search.moves import Moves
 from autoturbo.search.pins import pins_of_run
@@ -83,22 +83,24 @@ class Space(Moves):
                 kinds of sub-graphs. One whose partition is another start's is left out; one
                 whose partition is the heuristic's is a candidate of this.
             pins: What people have decided.
-            base: What ``"auto"`` stands for in the first start: the published heuristic, on a part
-                of the chip where ``model_scheduler`` is of that part.
+            base: What ``"auto"`` stands for in the first start: the published heuristic, perhaps on
+                a part of the chip, on which the search then takes place.
 
         Raises:
             KnobsError: The target has no place for a pin, or the model cannot be cut as pinned.
         """
+        part = ChipPart.of(base)
         layers = [layer.name for layer in layers_of(model_scheduler.model)]
+        used = used_target(model_scheduler.target, part)
         here = Here(
-            batch_share(model_scheduler.model, model_scheduler.target),
+            batch_share(model_scheduler.model, used),
             len(layers),
             bool(model_scheduler.trace.obstacle),
-            model_scheduler.target,
-            _orders_apart(model_scheduler),
+            used,
+            _orders_apart(model_scheduler, part),
         )
         base, starts = pins.over(base, here), [pins.over(start, here) for start in starts]
-        refuse_impossible(pins, base, model_scheduler.target)
+        refuse_impossible(pins, base, used)
         choices = {
             name: pins.offered(name, decision.offered(here) if decision.searched else (), here)
             for name, decision in model_knobs().items()
@@ -295,13 +297,13 @@ class Space(Moves):
         return [row for row in rows if row["kinds"]]
 
 
-def _orders_apart(model_scheduler: ModelScheduler) -> tuple[str, ...]:
+def _orders_apart(model_scheduler: ModelScheduler, part: ChipPart) -> tuple[str, ...]:
     """Return the orders of layers with which the heuristic's kernels differ, or their order."""
     if not model_scheduler.model.operators:
         return ()
     apart: dict[tuple[tuple[int, ...], ...], str] = {}
     for word in LAYER_ORDERS:
-        planned = plan(model_scheduler, Knobs(layer_order=word))
+        planned = plan(model_scheduler, part.on(Knobs(layer_order=word)))
         anchors = [layer.anchor for layer in planned.context.layers]
         kernels = tuple(tuple(anchors[x] for x in s.layers) for s in planned.subgraphs)
         apart.setdefault(kernels, word)
@@ -379,13 +381,12 @@ def space_of_run(stored: Mapping[str, Any], model_scheduler: ModelScheduler) -> 
         model_scheduler: Its model on its target.
     """
     starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
-    part = part_of_run(stored)
     return Space.of(
-        scheduler_on(model_scheduler, part),
+        model_scheduler,
         subgraphs=stored.get("subgraphs", 0),
         starts=starts,
         pins=pins_of_run(stored, model_scheduler.model),
-        base=part.on(Knobs()),
+        base=part_of_run(stored).on(Knobs()),
     )
 
 
@@ -396,14 +397,6 @@ PART: Final = "part"
 def part_of_run(stored: Mapping[str, Any]) -> ChipPart:
     """Return the part of the chip that a run's search takes place on, from its settings."""
     return ChipPart.of(Knobs.from_dict(stored.get(PART, {})))
-
-
-def scheduler_on(model_scheduler: ModelScheduler, part: ChipPart) -> ModelScheduler:
-    """Return the scheduler of the same model on a part of the chip, as a chip of its own."""
-    if part == WHOLE:
-        return model_scheduler
-    target = used_target(model_scheduler.target, part)
-    return dataclasses.replace(model_scheduler, target=target, contexts={}, cache=SchedulerCache())
 
 
 __all__ = ["Dimension", "Space", "batch_share"]

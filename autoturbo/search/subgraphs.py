@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoturbo.schedule.chip_part import ChipPart
 from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import InSubGraph, Knobs, SubGraphKnobs, Value, subgraph_knobs
 from autoturbo.schedule.knobs.pins import NO_PINS, Pins
@@ -95,8 +96,10 @@ def blocks_of(
         kind = (base[subgraph.index], pinned, *_kind(context, subgraph, works[subgraph.index]))
         kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
+    part = ChipPart.of(knobs)
     contexts = [
-        model_scheduler.context_for(model_scheduler.share(b).batches, knobs) for b in batches
+        model_scheduler.context_for(model_scheduler.share(b, part=part).batches, knobs)
+        for b in batches
     ]
     blocks = [_block(contexts, [subgraphs[i] for i in k], works[k[0]]) for k in heaviest]
     return tuple(

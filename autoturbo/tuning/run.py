@@ -41,7 +41,7 @@ from autoturbo.errors import (
 from autoturbo.hardware import known_error
 from autoturbo.registry import ANNEALING, COST_MODEL, HEURISTIC, PROGRAM, PUBLISHED, SIMULATOR
 from autoturbo.report.trials import Predictor, TrialTable
-from autoturbo.schedule.chip_part import WHOLE, used_target
+from autoturbo.schedule.chip_part import used_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.knobs.pins import Pins
 from autoturbo.search.constants import SEARCH, Climbing, SearchConstants
@@ -309,15 +309,16 @@ class Run:
         """Return the kernel models, one for each objective; none on a machine of several units."""
         if self.task.on_machine:
             return ()
-        of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        evaluator, part = self.tuning_evaluator, part_of_run(self.info.settings)
-        if part != WHOLE:
-            from autoturbo.simulator.evaluator import Evaluator
-
-            of = self.graph, used_target(of[1], part), self.info.key.dtype
-            evaluator = Evaluator(*of)
+        graph: Any = self.graph
+        target: Any = self.target
         ranker = make_ranker(
-            evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
+            self.tuning_evaluator,
+            graph,
+            used_target(target, part_of_run(self.info.settings)),
+            self.info.key.dtype,
+            self.config.seed,
+            self.folder.log,
+            self.config.cost_model,
         )
         figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
         return tuple(map(ranker.by, figures))

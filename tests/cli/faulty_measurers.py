@@ -196,7 +196,7 @@ class Outlying(Noisy):
 
     def run(self, built, repeats):
         self.runs += 1
-        third = 3 if self.runs == 5 else 1
+        third = 3 if self.runs == 6 else 1
         return [built / third * math.exp(self.chance.gauss(0, 0.02)) for _ in range(repeats)]
 
 

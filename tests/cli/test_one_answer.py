@@ -124,14 +124,18 @@ def test_every_command_shows_what_was_handed_out(cli: Cli, measurer: str) -> Non
     check(cli, of_tune(resumed.object), line["run"], measurer)
 
 
-EXACT = ["counter", "single", "failing-1-twice", "failing-last"]
+TELLING_LATENCY_ALONE = ["counter", "single"]
+"""Their runs take another course: what is known of bytes steers a search."""
 
 
-@pytest.mark.parametrize("measurer", ["failing-1", *slower(EXACT)])
+@pytest.mark.parametrize(
+    "measurer", ["failing-1", *slower(["failing-1-twice", "failing-last", *TELLING_LATENCY_ALONE])]
+)
 def test_what_fails_or_says_little_changes_no_gain(cli: Cli, measurer: str) -> None:
     """Against a board that does not fail: of those that do, one failure is made up for."""
     right, line = tuned(cli, "right").object, tuned(cli, measurer).object
-    assert of_tune(line).gain == pytest.approx(of_tune(right).gain, rel=1e-6)
+    apart = 5e-3 if measurer in TELLING_LATENCY_ALONE else 1e-6
+    assert of_tune(line).gain == pytest.approx(of_tune(right).gain, rel=apart)
     assert ("confidence" in line, "lacking" in line) == (False, False)
     assert line.get("failures", {}) == {}
 

@@ -234,8 +234,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "order[0].part: must be a whole number, not 'first'",
     ),
     "fractional index": (
-        lambda d: d["subgraphs"][0].update(instances=2.0),
-        "subgraphs[0].instances: must be a whole number, not 2.0",
+        lambda d: d["subgraphs"][0].update(instances=2.5),
+        "subgraphs[0].instances: must be a whole number, not 2.5",
     ),
     "unknown scope": (
         lambda d: d["order"][0].update(scope="L2"),

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph, Tensor
+from autoturbo.schedule.chip_part import ChipPart, used_target
 from autoturbo.schedule.knobs import AUTO, Here, Knobs, model_knobs
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space, batch_share
+from tests.schedule.schedule_samples import STCP920, workload
 from tests.search.search_doubles import small_space, toy_graph, toy_space, toy_target
 
 SPACE = toy_space()
@@ -191,3 +193,12 @@ def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("part", [ChipPart(used_cores=4), ChipPart(core_groups=4)])
+def test_a_part_of_a_chip_has_the_space_of_the_chip_that_it_is(part: ChipPart) -> None:
+    graph = workload("resnet18")
+    made = Space.of(ModelScheduler(graph, STCP920, "float16"), subgraphs=3, base=part.on(Knobs()))
+    alone = Space.of(ModelScheduler(graph, used_target(STCP920, part), "float16"), subgraphs=3)
+    assert made.dimensions == alone.dimensions
+    assert made.blocks == alone.blocks

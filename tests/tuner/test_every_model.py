@@ -25,7 +25,7 @@ FILES = [*(workloads.get(name).file for name in workloads.names()), *sorted(SHAR
 @pytest.mark.full
 @pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}-{path.stem}" for path in FILES])
 def test_every_model_tunes_on_every_preset(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts.placed_starts", lambda *_, **__: ())
+    monkeypatch.setattr("autoturbo.search.warm_starts.beginning.placed_starts", lambda *_, **__: ())
     graph = import_model(path)
     for name in preset_names():
         target = load_target(name)

@@ -137,7 +137,7 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
         return placed_starts(*args, **named)
 
     monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts.placed_starts", slow)
+    monkeypatch.setattr("autoturbo.search.warm_starts.beginning.placed_starts", slow)
     result = run(
         model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
     )
@@ -160,7 +160,7 @@ def test_a_run_keeps_its_starts_and_goes_on_with_them(
     begun = run(model, tmp_path, trials=20)
     with Database.open(tmp_path / "a.db") as store:
         assert store.run(begun.run).settings["starts"]
-    monkeypatch.setattr("autoturbo.search.warm_starts.starts.placed_starts", lambda *_, **__: ())
+    monkeypatch.setattr("autoturbo.search.warm_starts.beginning.placed_starts", lambda *_, **__: ())
     again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
     assert [t.knobs for t in again.trials[: len(whole.trials)]] == [t.knobs for t in whole.trials]
     assert any(t.params["start"] != "auto" for t in again.study.trials if t.params)

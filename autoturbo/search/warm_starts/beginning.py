@@ -78,22 +78,21 @@ def starting_point(
         constants: Of the dynamic programme and of transfers.
     """
     part, placed = _placed(evaluator, constants.starts, progress, fit=fit)
-    evaluator, fitting, notes = on_part(evaluator, part), list[WarmStart](), list[str]()
-    model_scheduler = evaluator.model_scheduler
+    used, fitting, notes = on_part(evaluator, part), list[WarmStart](), list[str]()
     tried = list(placed)
     try:
-        transferred = transfer(model_scheduler, known, constants.transfers)
+        transferred = transfer(used.model_scheduler, known, constants.transfers)
         tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
     for beginning in tried:
         knobs = part.on(beginning.knobs)
         try:
-            plan(model_scheduler, knobs)
+            plan(evaluator.model_scheduler, knobs)
             fitting.append(dataclasses.replace(beginning, knobs=knobs))
         except KnobsError as error:
             notes.append(f"not started from {beginning.origin}: {error.message}")
-    fitted = None if part == WHOLE else part.on(evaluator.heuristic())
+    fitted = None if part == WHOLE else part.on(used.heuristic())
     return WarmStarts(tuple(fitting), tuple(notes), fitted)
 
 
