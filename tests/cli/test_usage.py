@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.registry import COMMANDS
 from autoturbo.commands.tuning import runs
 from autoturbo.commands.upkeep import targets
 from autoturbo.errors import (
@@ -31,14 +32,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 USAGE_ERRORS = [
     ("", "no command is given; see 'autoturbo --help'"),
     ("tun m.onnx", "unknown command 'autoturbo tun'; did you mean 'tune'?"),
-    (
-        "xyz",
-        (
-            "unknown command 'autoturbo xyz'; one of tune, resume, sweep, bench, runs, show,"
-            " explain, report, dashboard, trace, diff, replay, verify, apply, inspect, space,"
-            " simulate, compare, targets, db, dataset, cost-model, doctor, completion, schema"
-        ),
-    ),
+    ("xyz", f"unknown command 'autoturbo xyz'; one of {', '.join(COMMANDS)}"),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),
     (
         "targets",
