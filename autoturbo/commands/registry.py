@@ -22,16 +22,7 @@ from autoturbo.commands.tuning import (
     sweep,
     tune,
 )
-from autoturbo.commands.upkeep import (
-    completion,
-    cost_model,
-    dataset,
-    db,
-    doctor,
-    operators,
-    schema,
-    targets,
-)
+from autoturbo.commands.upkeep import completion, cost_model, dataset, db, doctor, schema, targets
 
 
 class Command(Protocol):
@@ -60,7 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "tune": (tune, resume, sweep, bench),
     "look at runs": (runs, show, explain, report, dashboard, trace, diff, replay),
     "use a schedule": (verify, apply),
-    "describe models and targets": (inspect, space, simulate, compare, operators, targets),
+    "describe models and targets": (inspect, space, simulate, compare, targets),
     "keep and learn from measurements": (db, dataset, cost_model),
     "set up": (doctor, completion, schema),
 }

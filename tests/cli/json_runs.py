@@ -81,7 +81,6 @@ RUNS: dict[str, tuple[str, ...]] = {
         "apply tiny.onnx -o tiny.onnx",
         "apply tiny.onnx --batch 2 --nearest-batch -o near.onnx",
     ),
-    "operators": ("operators", "operators --domain com.microsoft"),
     "targets list": ("targets list",),
     "targets show": (
         "targets show stcp920",

@@ -239,15 +239,6 @@ def test_models_by_name_and_by_file(cli: Cli) -> None:
         model_file("resnet05")
 
 
-def test_operators(cli: Cli) -> None:
-    found = cli("--json", "operators").object
-    assert {"ai.onnx.Conv", "com.microsoft.FusedMatMul"} <= set(found["split"])
-    assert "com.microsoft.QLinearConv" in found["written_out"]
-    assert "ai.onnx.If" not in {*found["split"], *found["written_out"]}
-    line = cli("operators", "--domain", "nobody").out.splitlines()
-    assert line == ["split (0): none", "written out (0): none"]
-
-
 def test_targets_list(cli: Cli) -> None:
     found = cli("--json", "targets", "list").object["targets"]
     assert [target["name"] for target in found] == list(preset_names())
