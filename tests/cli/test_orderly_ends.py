@@ -42,15 +42,16 @@ if __name__ == '__main__':
 
 
 PLACES = {"alone": ("--jobs", "1"), "processes": ("--jobs", "2"), "ray": ("--ray", "--jobs", "2")}
-FAST = {("alone", signal.SIGTERM, False), ("processes", signal.SIGHUP, True)}
+FAST = {("alone", signal.SIGTERM), ("processes", signal.SIGHUP)}
+SENT = ((signal.SIGTERM, False), (signal.SIGHUP, True))
+"""By ``kill`` to one process, and by a terminal that closes to all of its group."""
 ENDS = [
     pytest.param(
         where, number, whole_group, id=f"{name}-{number.name}-{'group' if whole_group else 'one'}",
-        marks=() if (name, number, whole_group) in FAST else pytest.mark.full,
+        marks=() if (name, number) in FAST else pytest.mark.full,
     )
     for name, where in PLACES.items()
-    for number in (signal.SIGTERM, signal.SIGHUP)
-    for whole_group in (False, True)
+    for number, whole_group in SENT
 ]  # fmt: skip
 
 

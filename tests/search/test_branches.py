@@ -57,7 +57,7 @@ def started(graph: Graph, chip: Target) -> float:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(4, 20))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 8))]
 )
 def test_two_branches_take_little_longer_than_one_where_half_would_do(seed: int) -> None:
     chip = load_target(PRESETS[seed % len(PRESETS)])

@@ -186,9 +186,7 @@ def test_one_row_and_one_of_traffic_are_run(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("batch", "kilocycles", "megabytes"), [(1, 1624, 27), (4, 3000, 31), (16, 12_000, 115)]
-)
+@pytest.mark.parametrize(("batch", "kilocycles", "megabytes"), [(1, 1624, 27), (4, 3000, 31)])
 def test_resnet_50_on_soma_s_edge_machine(batch: int, kilocycles: float, megabytes: float) -> None:
     """SoMa's own take 1,624, 2,639 and 9,153 kilocycles, of a ResNet with 6 % less work."""
     ours = peers.tuned("soma-edge", "resnet50", batch, peers.Search())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CHANNELS = 3
 
 EXAMPLES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=6
 )
 
 
