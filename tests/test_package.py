@@ -91,7 +91,7 @@ def test_star_import() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'autoturbo' has no attribute 'tuna'"):
+    with pytest.raises(AttributeError, match="'tuna'"):
         _ = autoturbo.tuna
     with pytest.raises(ImportError):
         exec("from autoturbo import tuna")  # noqa: S102

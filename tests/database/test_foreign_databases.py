@@ -143,8 +143,9 @@ def test_an_export_with_it_is_refused_whole(tmp_path: Path, lie: Record) -> None
     lines = "\n".join(map(encode, records))
     (tmp_path / "in.jsonl").write_text(f"{lines}\n")
     with Database.open(tmp_path / "ours.db") as ours:
-        with pytest.raises(DatabaseError, match=r"in\.jsonl:2: "):
+        with pytest.raises(DatabaseError) as caught:
             ours.take_in(tmp_path / "in.jsonl")
+        assert caught.value.at.line == 2
         assert ours.counts() == Counts()
 
 
@@ -212,14 +213,15 @@ def test_a_foreign_schema_is_refused_before_it_is_read(
     path = theirs(tmp_path)
     raw(path, *statements)
     with Database.open(tmp_path / "ours.db") as ours:
-        with pytest.raises(DatabaseError, match=r"theirs\.db: a foreign schema: the "):
-            ours.take_in(path)
+        for act in (
+            lambda: ours.take_in(path),
+            lambda: check(path),
+            lambda: Database.open(path),
+            lambda: Database.open(path, read_only=True),
+        ):
+            with pytest.raises(DatabaseError, match=r"theirs\.db: a foreign schema"):
+                act()
         assert ours.counts() == Counts()
-    with pytest.raises(DatabaseError, match="a foreign schema"):
-        check(path)
-    for read_only in (False, True):
-        with pytest.raises(DatabaseError, match="a foreign schema"):
-            Database.open(path, read_only=read_only)
 
 
 @pytest.mark.parametrize(

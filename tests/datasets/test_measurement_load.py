@@ -214,8 +214,9 @@ def test_a_damaged_seal_is_named(folder: Path, tmp_path: Path) -> None:
     name = "shards/chain3-b4-stcp920-float16.json"
     copy = _damage(folder, tmp_path, "")
     (copy / name).write_text("{")
-    with pytest.raises(InputError, match=rf"{name}: a damaged shard: cannot be read"):
+    with pytest.raises(InputError) as caught:
         load_measurements(copy)
+    assert caught.value.at.file == copy / name
 
 
 def test_counts_are_checked(folder: Path, tmp_path: Path) -> None:
@@ -223,8 +224,9 @@ def test_counts_are_checked(folder: Path, tmp_path: Path) -> None:
     path = copy / "shards/chain3-b4-stcp920-float16.json"
     seal = json.loads(path.read_text())
     path.write_text(json.dumps({**seal, "kernels": seal["kernels"] + 1}))
-    with pytest.raises(InputError, match=r"kernels/chain3.*: a damaged shard: other columns or"):
+    with pytest.raises(InputError) as caught:
         load_measurements(copy)
+    assert caught.value.at.file == copy / "kernels/chain3-b4-stcp920-float16.parquet"
 
 
 @pytest.mark.parametrize("name", ["collection.json", "shards/chain3-b4-stcp920-float16.json"])
@@ -232,21 +234,24 @@ def test_another_version_is_refused(folder: Path, tmp_path: Path, name: str) -> 
     copy = _damage(folder, tmp_path, "")
     values = json.loads((copy / name).read_text())
     (copy / name).write_text(json.dumps({**values, "schema": 99}))
-    with pytest.raises(InputError, match=rf"{name}: a data set of version 99, this release reads"):
+    with pytest.raises(InputError) as caught:
         load_measurements(copy)
+    assert caught.value.at.file == copy / name
 
 
 def test_a_missing_shard_is_an_incomplete_data_set(folder: Path, tmp_path: Path) -> None:
     copy = _damage(folder, tmp_path, "")
     (copy / "shards/chain3-b4-stcp920-float16.json").unlink()
-    with pytest.raises(InputError, match="3 of 4 shards are there; run the same"):
+    with pytest.raises(InputError, match="3 of 4 shards"):
         load_measurements(copy)
     assert len(load_measurements(copy, partial=True)) == 48
 
 
 def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"collection.json: no data set that can be read"):
+    with pytest.raises(InputError) as caught:
         load_measurements(tmp_path)
+    assert caught.value.at.file == tmp_path / "collection.json"
     (tmp_path / "collection.json").write_text("[]")
-    with pytest.raises(InputError, match="a data set of version None"):
+    with pytest.raises(InputError) as caught:
         load_measurements(tmp_path)
+    assert caught.value.at.file == tmp_path / "collection.json"

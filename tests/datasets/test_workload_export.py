@@ -140,7 +140,7 @@ def test_packing_turns_constant_nodes_into_initializers() -> None:
 def test_packing_refuses_index_tables_that_are_too_large() -> None:
     node = helper.make_node("Gather", ["x", "index"], ["y"])
     model = model_of([node], (1, 1), {"index": np.zeros(20_000, np.int64)})
-    with pytest.raises(ValueError, match="index table index has 160000 bytes"):
+    with pytest.raises(ValueError, match="160000"):
         pack.pack(model, "w.bin")
 
 

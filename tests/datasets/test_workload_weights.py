@@ -153,7 +153,7 @@ def test_a_failed_write_leaves_nothing_behind(
         raise OSError("disk full")
 
     monkeypatch.setattr(weight_values, "pieces", fail)
-    with pytest.raises(UsageError, match="cannot write: disk full"):
+    with pytest.raises(UsageError):
         workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -905,18 +905,13 @@ def test_weights_of_the_dearer_branch_count_and_no_others(
         np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rate": [1]}, "--value names no input of the model; inputs are x, sr, w"),
-        ({"x": [1, 2]}, "--value gives 2 elements, the input has 8"),
-    ],
-)
+@pytest.mark.parametrize(("values", "field"), [({"rate": [1]}, "rate"), ({"x": [1, 2]}, "x")])
 def test_values_that_do_not_fit_are_refused(
-    values: dict[str, list[float]], message: str, tmp_path: Path
+    values: dict[str, list[float]], field: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError) as caught:
         import_model(_text(BRANCHES, tmp_path), values=values)
+    assert caught.value.at.field == field
 
 
 def _channels_last(x: Array) -> Array:

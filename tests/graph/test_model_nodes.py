@@ -128,5 +128,6 @@ def test_a_sparse_constant_that_cannot_be_read_is_named_at_import(
     model.graph.sparse_initializer[0].dims[:] = [extent, extent]
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, [extent, extent]))
     save(model, path)
-    with pytest.raises(ModelError, match=r"w: the sparse constant cannot be read: it.*dense"):
+    with pytest.raises(ModelError) as caught:
         import_model(path)
+    assert caught.value.at.field == "w"

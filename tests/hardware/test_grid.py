@@ -122,7 +122,7 @@ def test_a_field_or_value_that_is_none_is_one_line(vary: str, error: str) -> Non
 
 def test_a_grid_that_nobody_waits_for_is_refused() -> None:
     vary = {"lb.capacity_kib": range(1, 52), "ddr.bandwidth_gb_s": range(1, 22)}
-    with pytest.raises(AutoTurboError, match="1071 points are too many; a grid has at most 1000"):
+    with pytest.raises(AutoTurboError, match="1071"):
         grid_of(STCP920, axes_of(vary))
 
 

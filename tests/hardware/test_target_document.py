@@ -131,14 +131,16 @@ def test_depth_that_is_read(depth: int) -> None:
     "text", ["[" * 9 + "]" * 9, "{a: " * 9 + "}" * 9, "- " * 9 + "x", "? " * 9 + "x"]
 )
 def test_depth_that_is_refused(text: str) -> None:
-    with pytest.raises(TargetError, match="nested more than 8 deep"):
+    with pytest.raises(TargetError) as caught:
         parsed(text)
+    assert caught.value.at.column
 
 
 @pytest.mark.parametrize("text", ["!!binary aGk=", "!!set {a}", "!!python/name:os.system x"])
 def test_tags_are_refused(text: str) -> None:
-    with pytest.raises(TargetError, match="is not allowed in a target"):
+    with pytest.raises(TargetError) as caught:
         parsed(f"a: {text}\n")
+    assert (caught.value.at.line, caught.value.at.column) == (1, 4)
 
 
 VALUES = st.recursive(

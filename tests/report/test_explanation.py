@@ -245,8 +245,9 @@ def test_a_change_that_does_not_fit_is_a_failure_with_its_reason(schedule: Sched
     remedy = Trials(schedule, 1.0).field("lb.capacity_kib", 1)
     assert (remedy.latency, remedy.gain) == (None, None)
     assert "LB" in (remedy.failure or "")
-    with pytest.raises(TargetError, match="did you mean 'capacity_kib'"):
+    with pytest.raises(TargetError) as caught:
         Trials(schedule, 1.0).field("lb.capacity_kb", 1)
+    assert caught.value.at.field == "lb.capacity_kb"
 
 
 def test_fields_are_read_as_files_have_them() -> None:

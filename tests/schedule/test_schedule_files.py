@@ -424,8 +424,9 @@ def test_other_files(tmp_path: Path, content: bytes, message: str) -> None:
 def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(ScheduleFileError, match=r"s\.json:1:1: not JSON: nested too deeply; "):
+    with pytest.raises(ScheduleFileError) as caught:
         load_schedule(path, MODEL, MACHINE)
+    assert (caught.value.at.line, caught.value.at.column) == (1, 1)
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -440,10 +441,12 @@ def test_a_schedule_for_a_changed_target_is_refused(tmp_path: Path) -> None:
     schedule.save(path)
     renamed = dataclasses.replace(MACHINE, name="other", description="the same machine")
     assert steps_of(load_schedule(path, MODEL, renamed).timeline)
-    with pytest.raises(ScheduleFileError, match="made for target small"):
+    with pytest.raises(ScheduleFileError) as caught:
         load_schedule(path, MODEL, dataclasses.replace(MACHINE, clock=MACHINE.clock / 2))
-    with pytest.raises(ScheduleFileError, match="made for net at batch 4, not for net at batch 4"):
+    assert caught.value.at.field == "target.hash"
+    with pytest.raises(ScheduleFileError) as caught:
         load_schedule(path, other_model(), MACHINE)
+    assert caught.value.at.field == "model.hash"
 
 
 def other_model() -> Graph:
@@ -502,5 +505,6 @@ def test_schedules_of_other_presets_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     schedule.save(path)
     smaller = dataclasses.replace(STCP920, cores=4)
-    with pytest.raises(ScheduleFileError, match=r"target\.hash"):
+    with pytest.raises(ScheduleFileError) as caught:
         load_schedule(path, schedule.model, smaller)
+    assert caught.value.at.field == "target.hash"

@@ -314,8 +314,9 @@ def test_wrong_files(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(KnobsError, match=r"cannot read: No such file or directory$"):
+    with pytest.raises(KnobsError) as caught:
         load_knobs(tmp_path / "none.json")
+    assert caught.value.at.file == tmp_path / "none.json"
 
 
 def test_settings_are_values() -> None:
@@ -325,47 +326,50 @@ def test_settings_are_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("field", "value"),
     [
-        ({"prefetch_depth": -2}, "prefetch_depth: -2 is out of range; from 1 to 16"),
-        ({"prefetch_depth": 2.5}, "prefetch_depth: 2.5 is not a whole number"),
-        ({"recompute_limit": float("nan")}, "recompute_limit: nan is out of range; from 1 to 16"),
-        ({"binding": "nonsense"}, "binding: 'nonsense' is not a value of it; one of auto, always,"),
+        ("prefetch_depth", -2),
+        ("prefetch_depth", 2.5),
+        ("recompute_limit", float("nan")),
+        ("binding", "nonsense"),
     ],
 )
-def test_a_candidate_refuses_what_a_file_may_not_say(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(KnobsError, match=f"^{re.escape(message)}"):
-        Knobs(**values)
-    with pytest.raises(KnobsError, match=f"^{re.escape(message)}"):
-        Knobs.from_dict(values)
+def test_a_candidate_refuses_what_a_file_may_not_say(field: str, value: Any) -> None:
+    with pytest.raises(KnobsError) as caught:
+        Knobs(**{field: value})
+    assert caught.value.at.field == field
+    with pytest.raises(KnobsError) as caught:
+        Knobs.from_dict({field: value})
+    assert caught.value.at.field == field
 
 
 def test_an_override_refuses_what_a_file_may_not_say() -> None:
-    with pytest.raises(KnobsError, match=r"^overrides: scope: 'L2' is not a value of it; one of"):
+    with pytest.raises(KnobsError, match="scope"):
         SubGraphKnobs("a", scope="L2")
-    with pytest.raises(KnobsError, match=r"^overrides: factor: 0 is out of range; at least 1"):
+    with pytest.raises(KnobsError, match="factor"):
         SubGraphKnobs("a", factor=0)
 
 
 SMALL = target(gb=0, clusters=1)
 LARGE = target(gb=1 << 13, clusters=2)
 MISPLACED = [
-    (Knobs(output_scope="GB"), "output_scope: 'GB'", "gb.capacity_kib"),
-    (Knobs(weight_residency="GB"), "weight_residency: 'GB'", "gb.capacity_kib"),
-    (Knobs(cluster_partitioning="pipeline"), "cluster_partitioning: 'pipeline'", "clusters"),
-    (Knobs(overrides=(SubGraphKnobs("a", scope="GB"),)), "a: scope: 'GB'", "gb.capacity_kib"),
+    (Knobs(output_scope="GB"), "output_scope", "gb.capacity_kib"),
+    (Knobs(weight_residency="GB"), "weight_residency", "gb.capacity_kib"),
+    (Knobs(cluster_partitioning="pipeline"), "cluster_partitioning", "clusters"),
+    (Knobs(overrides=(SubGraphKnobs("a", scope="GB"),)), "overrides", "gb.capacity_kib"),
 ]
 
 
-@pytest.mark.parametrize(("knobs", "value", "field"), MISPLACED)
+@pytest.mark.parametrize(("knobs", "knob", "field"), MISPLACED)
 def test_what_a_target_has_no_place_for_is_refused_by_its_field(
-    knobs: Knobs, value: str, field: str
+    knobs: Knobs, knob: str, field: str
 ) -> None:
     refuse_misplaced(knobs, LARGE)
     assert fitting(knobs, LARGE) == knobs
     assert fitting(knobs, SMALL) == Knobs()
-    with pytest.raises(KnobsError, match=rf"{value} has no place on .*\({re.escape(field)}\)"):
+    with pytest.raises(KnobsError, match=rf"\({re.escape(field)}\)") as caught:
         refuse_misplaced(knobs, SMALL)
+    assert caught.value.at.field == knob
 
 
 def test_what_a_target_has_no_place_for_is_not_offered() -> None:

@@ -164,7 +164,7 @@ def test_an_executor_that_loses_tasks_is_an_error() -> None:
         def put(self, tasks: Sequence[Task]) -> None:
             super().put(tasks[1:])
 
-    with pytest.raises(ExecutorError, match="lost tasks"):
+    with pytest.raises(ExecutorError):
         run(Losing(), 1)
 
 

@@ -109,8 +109,9 @@ def test_a_pin_that_makes_no_sense_is_named(asked: dict[str, Any], message: str)
 
 def test_a_pin_that_the_target_has_no_place_for_is_named() -> None:
     for pins in (Pins({"output_scope": "GB"}), Pins({}, {"output_scope": ("GB",)})):
-        with pytest.raises(KnobsError, match=r"'GB' has no place on ipu-mk2.*gb.capacity_kib"):
+        with pytest.raises(KnobsError) as caught:
             Space.of(ModelScheduler(GRAPH, load_target("ipu-mk2"), "float16"), pins=pins)
+        assert caught.value.at.field == "output_scope"
 
 
 def test_a_setting_can_be_pinned_as_it_is_shown() -> None:

@@ -78,7 +78,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.mark.parametrize("name", [n for n, m in NEEDS.items() if not importlib.util.find_spec(m)])
 def test_a_missing_package_is_one_clear_line(name: str) -> None:
-    with pytest.raises(UsageError, match=f"needs {NEEDS[name]}") as caught:
+    with pytest.raises(UsageError) as caught:
         make_sampler(name, 0)
     assert "\n" not in str(caught.value)
     assert "pip install" in str(caught.value)

@@ -83,15 +83,18 @@ def test_equal_numbers_are_written_alike() -> None:
 
 
 def test_a_setting_outside_the_space_says_which_knob() -> None:
-    with pytest.raises(KnobsError, match="prefetch_depth: 7 is not in the search space"):
+    with pytest.raises(KnobsError) as caught:
         SPACE.from_knobs(Knobs(prefetch_depth=7))
-    with pytest.raises(KnobsError, match="tile_subdivision: 4 is not in the search space"):
+    assert caught.value.at.field == "prefetch_depth"
+    with pytest.raises(KnobsError) as caught:
         Space(SPACE.dimensions[:2]).from_knobs(Knobs(tile_subdivision=4))
+    assert caught.value.at.field == "tile_subdivision"
 
 
 def test_an_unknown_parameter_is_refused() -> None:
-    with pytest.raises(KnobsError, match="unknown knob"):
+    with pytest.raises(KnobsError) as caught:
         SPACE.to_knobs({"prefetch": 1})
+    assert caught.value.at.field == "prefetch"
 
 
 @given(POINTS)

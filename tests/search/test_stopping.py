@@ -43,17 +43,17 @@ def test_new_limits_take_the_place_of_old_ones_but_for_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "patience", "gap", "message"),
+    ("objective", "patience", "gap", "name"),
     [
-        ("latency", 0, None, "patience: 0 is too few; at least 1"),
-        ("latency", None, -0.1, "too few; at least 0"),
-        ("latency", None, float("nan"), "too few; at least 0"),
-        ("ddr-bytes", None, 0.1, "stops no search for others; for latency and throughput alone"),
+        ("latency", 0, None, "^patience: "),
+        ("latency", None, -0.1, "^bound_gap: "),
+        ("latency", None, float("nan"), "^bound_gap: "),
+        ("ddr-bytes", None, 0.1, "a gap "),
     ],
 )
 def test_limits_that_make_no_sense(
-    objective: str, patience: int | None, gap: float | None, message: str
+    objective: str, patience: int | None, gap: float | None, name: str
 ) -> None:
     asked = TuneConfig(objective=objective, patience=patience, bound_gap=gap)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=name):
         asked.check()

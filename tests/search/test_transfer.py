@@ -168,8 +168,9 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     own = SubGraphKnobs(name, boundary="cut", dim=0, factor=8, inner_dim=1, inner_factor=2)
     decisions = decisions_of(build_schedule(model_scheduler, Knobs(overrides=(own,))))
     few = residual(2, batch=2)
-    with pytest.raises(KnobsError, match="cannot be split into 8 along dimension 0"):
+    with pytest.raises(KnobsError) as caught:
         plan(ModelScheduler(few, machine(), FP16), Knobs(overrides=(own,)))
+    assert caught.value.at.field == "overrides"
     taken = transfer(ModelScheduler(few, machine(), FP16), [decisions])
     assert taken is not None
     assert name in taken.changed

@@ -119,7 +119,7 @@ def test_places_that_go_take_the_workers_that_have_not_started() -> None:
 def test_time_that_ends_before_any_worker_came_is_an_error() -> None:
     pool = pool_of(Scripted(1, {}))
     pool.put([FIRST])
-    with pytest.raises(ExecutorError, match="nothing was measured: the time is up, and nothing"):
+    with pytest.raises(ExecutorError):
         pool.withdraw()
     assert outcomes(pool, [SECOND]) == {1: FINE}
     pool.put([FIRST, SECOND, Task("toy", 2, Knobs())])

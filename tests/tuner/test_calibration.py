@@ -173,19 +173,19 @@ def test_nonsense_is_not_written() -> None:
     for one in cases:
         one.seconds = 10 ** drawn.uniform(-7, 1)
     found = calibrate(EDGE, cases, parameters_of(EDGE, NAMES), starts=1)
-    with pytest.raises(RefusedError, match="not written"):
+    with pytest.raises(RefusedError):
         calibrated_target(found, table_of(cases))
 
 
 def test_a_target_that_is_worse_held_out_is_not_written(machine: Target) -> None:
     found = calibrate(EDGE, measured(machine), parameters_of(EDGE, NAMES), starts=1)
     worse = dataclasses.replace(found, before=found.after / 2)
-    with pytest.raises(RefusedError, match="worse on shapes held out"):
+    with pytest.raises(RefusedError):
         calibrated_target(worse, table_of([]))
 
 
 def test_one_shape_cannot_be_judged() -> None:
-    with pytest.raises(UsageError, match="one shape"):
+    with pytest.raises(UsageError):
         calibrate(EDGE, [case((8, 8, 8)), case((8, 8, 8), 2.0)], parameters_of(EDGE))
 
 
@@ -197,8 +197,9 @@ def test_fields_by_name() -> None:
     assert named("engines[matrix].startup_cycles").rule.whole
     assert not any(one.rule.whole for one in parameters_of(EDGE))
     for name in ("lb.capacity_kib", "ddr.bandwith_gb_s", "clusters", "energy.static_w"):
-        with pytest.raises(UsageError, match="not a field to fit"):
+        with pytest.raises(UsageError) as caught:
             parameters_of(EDGE, (name,))
+        assert caught.value.at.field == "--fields"
 
 
 def test_kept_programs_are_those_of_other_rates() -> None:

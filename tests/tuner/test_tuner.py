@@ -167,10 +167,10 @@ def test_a_database_of_ours_is_no_storage(go: Tune, tmp_path: Path) -> None:
     go(trials=1)
     for own in tmp_path.glob("*.db"):
         before = own.read_bytes()
-        with pytest.raises(UsageError, match=r"is the database of tuned schedules; give Optuna a"):
+        with pytest.raises(UsageError, match="tuned schedules"):
             go(trials=1, storage=f"sqlite:///{own}")
         assert own.read_bytes() == before
-    with pytest.raises(UsageError, match="unable to open database file"):
+    with pytest.raises(UsageError):
         go(trials=1, storage=f"sqlite:///{tmp_path}/none/study.db")
 
 
@@ -230,7 +230,7 @@ def test_failures_and_missing_statistics_do_not_stop_a_run(go: Tune) -> None:
 
 
 def test_a_model_that_does_not_fit_is_reported(go: Tune, tmp_path: Path) -> None:
-    with pytest.raises(InfeasibleError, match="core 0 needs 2 MiB of 1 MiB") as caught:
+    with pytest.raises(InfeasibleError) as caught:
         go(evaluator=walled_in, baselines=())
     assert "none of 40 settings fits" in str(caught.value)
     assert "conv1" in str(caught.value)
@@ -241,10 +241,11 @@ def test_a_model_that_does_not_fit_is_reported(go: Tune, tmp_path: Path) -> None
 
 
 def test_a_measurer_that_always_fails_ends_the_run_early(go: Tune, tmp_path: Path) -> None:
-    with pytest.raises(MeasurerError, match="all 33 trials failed: the measurer raised Runtime"):
+    with pytest.raises(MeasurerError):
         go(evaluator=raising, baselines=(), trials=1000)
     with Database.open(tmp_path / "a.db") as store:
-        assert store.runs()[0].state == "failed"
+        (info,) = store.runs()
+    assert (info.state, info.trials) == ("failed", 33)
 
 
 def test_a_measurer_that_changes_its_mind_is_taken_to_vary(go: Tune) -> None:
@@ -423,7 +424,7 @@ def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
 def test_other_objectives(go: Tune, objective: str) -> None:
     with_energy = load_target("stcp920")
     if objective == "energy" and with_energy.energy is None:
-        with pytest.raises(UsageError, match="gives no energy figures"):
+        with pytest.raises(UsageError):
             go(objective=objective)
         return
     assert go(objective=objective).state == "done"
@@ -545,7 +546,7 @@ def test_a_run_of_which_nothing_passes_has_failed(go: Tune, tmp_path: Path) -> N
             self.bad.add(schedule.text.strip())
             return super().__call__(schedule)
 
-    with pytest.raises(RefusedError, match="toy on stcp920: each of the best 16 schedules fails"):
+    with pytest.raises(RefusedError):
         go(verifier=Never())
     with Database.open(tmp_path / "a.db") as store:
         (info,) = store.runs()
@@ -659,9 +660,9 @@ def test_a_run_goes_on_with_other_workers(go: Tune, carry_on: Tune) -> None:
 
 def test_a_changed_model_or_target_is_refused(go: Tune, carry_on: Tune) -> None:
     go(trials=2)
-    with pytest.raises(RunError, match=r"cannot go on: the model \(.* then, .* now\) changed"):
+    with pytest.raises(RunError, match="the model "):
         carry_on(load_graph=lambda _: toy_graph(32))
-    with pytest.raises(RunError, match="the target"):
+    with pytest.raises(RunError, match="the target "):
         carry_on(load_target=lambda _: load_target("goya"))
 
 
@@ -670,7 +671,7 @@ def test_a_changed_scheduler_is_refused(
 ) -> None:
     go(trials=2)
     monkeypatch.setattr("autoturbo.tuning.keys.VERSION", "5.2000.2")
-    with pytest.raises(RunError, match="the scheduler's version"):
+    with pytest.raises(RunError, match="the scheduler's version "):
         carry_on()
 
 
@@ -679,14 +680,15 @@ def test_proposals_that_no_longer_coincide_are_refused(
 ) -> None:
     go(trials=30)
     monkeypatch.setattr("autoturbo.search.evolution.promising_mutants", lambda *_: [])
-    with pytest.raises(RunError, match="would be another one now"):
+    with pytest.raises(RunError, match=r"trial \d+"):
         carry_on(trials=40)
 
 
 def test_an_unknown_run_is_refused(go: Tune, tmp_path: Path) -> None:
     go(trials=1)
-    with pytest.raises(RunError, match="no run 'zzz'"):
+    with pytest.raises(RunError) as caught:
         resume("zzz", database=tmp_path / "a.db", load_graph=toy)
+    assert caught.value.at.file == tmp_path / "a.db"
 
 
 # Interrupting
@@ -747,7 +749,7 @@ def test_ctrl_c_before_anything_is_measured(go: Tune, tmp_path: Path) -> None:
             del knobs
             raise KeyboardInterrupt
 
-    with pytest.raises(InterruptedRunError, match="nothing was measured yet; 'autoturbo resume"):
+    with pytest.raises(InterruptedRunError):
         go(evaluator=lambda *_: Pressed(), baselines=())
     with Database.open(tmp_path / "a.db") as store:
         assert store.runs()[0].state == "interrupted"

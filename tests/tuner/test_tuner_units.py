@@ -131,13 +131,13 @@ def test_any_number_of_workers_gives_the_same(
 
 
 def test_what_a_machine_cannot_be_asked_for(model: Graph, machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no energy figures"):
+    with pytest.raises(UsageError, match="energy"):
         run(model, machine, tmp_path, objective="energy")
-    with pytest.raises(UsageError, match="works on one objective"):
+    with pytest.raises(UsageError, match="one objective"):
         run(model, machine, tmp_path, objective="latency,ddr-bytes")
     units = tuple(dataclasses.replace(unit, memory=1000) for unit in machine.units)
     small = dataclasses.replace(machine, units=units)
-    with pytest.raises(InfeasibleError, match="may hold 1000 bytes"):
+    with pytest.raises(InfeasibleError):
         run(model, small, tmp_path)
 
 

@@ -104,20 +104,23 @@ def test_a_table_of_another_kind_is_refused(tmp_path: Path, text: str | None) ->
     path = tmp_path / "table.csv"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UsageError, match=r"table\.csv"):
+    with pytest.raises(UsageError) as caught:
         read_table(path, zigzag.COLUMNS)
+    assert caught.value.at.file == path
 
 
 def test_hardware_without_a_target_is_refused() -> None:
     row = read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)[0]
-    with pytest.raises(UsageError, match="hardware"):
+    with pytest.raises(UsageError) as caught:
         zigzag.layer_of({**row, "hardware": "meta_prototype.yaml"})
+    assert caught.value.at.field == "hardware"
 
 
 def test_a_figure_that_is_missing_is_named() -> None:
     row = read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)[0]
-    with pytest.raises(UsageError, match="latency_total_cycles"):
+    with pytest.raises(UsageError) as caught:
         zigzag.layer_of({**row, "latency_total_cycles": ""})
+    assert caught.value.at.field == "latency_total_cycles"
 
 
 def test_groups_are_products_of_their_own() -> None:

@@ -229,12 +229,12 @@ def test_shapes_that_are_given_replace_the_files() -> None:
 
 def test_a_shape_that_nobody_knows_is_refused_by_name() -> None:
     made = model([node("Neg", "x")], {"x": (TensorProto.FLOAT, ("batch", 3))})
-    with pytest.raises(ModelError, match="no static shape") as caught:
+    with pytest.raises(ModelError) as caught:
         random_inputs(made, 0)
     assert caught.value.at.field == "x"
 
 
 def test_text_is_refused_by_name() -> None:
-    with pytest.raises(ModelError, match="not a tensor of numbers") as caught:
+    with pytest.raises(ModelError) as caught:
         only(TensorProto.STRING, (3,))
     assert caught.value.at.field == "x"

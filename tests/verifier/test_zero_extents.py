@@ -208,5 +208,6 @@ def test_an_operator_that_has_too_little_is_refused(tmp_path: Path) -> None:
         [value("x", [1, 3, 0, 2])], [value("y", None)], [weight("w", 4, 3, 3, 3)],
     )  # fmt: skip
     save(made, path)
-    with pytest.raises(ModelError, match=r"would have shape \[1, 4, -2, 0\]; give the inputs"):
+    with pytest.raises(ModelError) as caught:
         import_model(path)
+    assert caught.value.at.field == "Conv of 'y'"

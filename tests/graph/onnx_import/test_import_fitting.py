@@ -136,14 +136,14 @@ def test_whatever_is_given_the_proposals_lead_on(load: Load, dims: dict[str, int
 def test_what_does_not_fit_is_an_error_that_names_what_would(
     name: str, dims: dict[str, int], named: str, load: Load
 ) -> None:
-    with pytest.raises(ModelError, match=f"give --dim {named}$"):
+    with pytest.raises(ModelError, match=f"--dim {named}$"):
         load(MODELS[name], dims=dims)
 
 
 def test_a_shape_that_does_not_fit_is_given_anew(load: Load) -> None:
     shapes = {"mask": [1, 4], "x0": [1, 2, WIDTH]}
     shapes |= {"pk0": [1, 1, 3, WIDTH], "pv0": [1, 1, 3, WIDTH]}
-    with pytest.raises(ModelError, match=r"which the other extents make 5; give --shape mask=1,5$"):
+    with pytest.raises(ModelError, match=r"--shape mask=1,5$"):
         load(decoder(), shapes=shapes)
 
 
@@ -178,13 +178,13 @@ def test_what_weights_determine_is_proposed(place: int, width: str | None, load:
     (said,) = follow(load, made)
     assert "128" not in said
     if width is not None and place:  # a group of a convolution is seen by its row alone
-        with pytest.raises(ModelError, match=r"is 5, which the weights make 6; give --dim width=6"):
+        with pytest.raises(ModelError, match="--dim width=6"):
             load(made, dims={"width": 5})
 
 
 def test_an_extent_that_is_given_twice_is_given_anew_in_both(load: Load) -> None:
     dims = {"s_mask": 4, "s_x": 2, "s_pk0": 3, "s_pv0": 3}
-    with pytest.raises(ModelError, match=r"give --dim s_mask=5 --shape mask=1,5$"):
+    with pytest.raises(ModelError, match=r"--dim s_mask=5 --shape mask=1,5$"):
         load(decoder(), dims=dims, shapes={"mask": [1, 4]})
 
 
@@ -195,8 +195,9 @@ def test_extents_without_symbols_are_refused_as_inference_does(load: Load) -> No
     ):
         given_input.CopyFrom(value(given_input.name, shape, given_input.type.tensor_type.elem_type))
     made.graph.input[3].CopyFrom(value("pv", [1, 2, 3, 8]))
-    with pytest.raises(ModelError, match="extents 5 and 7 would have to be equal"):
+    with pytest.raises(ModelError) as caught:
         load(made)
+    assert caught.value.at.field == "attention"
 
 
 def test_an_attention_that_fits_is_written_as_before(load: Load) -> None:

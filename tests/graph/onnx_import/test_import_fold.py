@@ -130,8 +130,9 @@ def test_an_error_names_the_constant_that_is_too_large_to_be_computed(load: Load
         [value("y", None)],
         [ints("table", *range(INDICES + 1)), ints("one", 1)],
     )
-    with pytest.raises(ModelError, match="widest: ReduceMax of opset 17 was not computed"):
+    with pytest.raises(ModelError) as caught:
         load(made)
+    assert caught.value.at.field == "widest"
 
 
 def test_long_chains_of_shape_arithmetic_fold_away(load: Load) -> None:
@@ -460,8 +461,9 @@ def test_a_long_loop_is_opaque_and_its_stacked_output_as_long_as_its_trips(load:
 
 
 def test_a_loop_of_unknown_length_needs_a_stated_shape(load: Load) -> None:
-    with pytest.raises(ModelError, match="loop: the shape of its output 'all' depends on values"):
+    with pytest.raises(ModelError) as caught:
         load(loop(None))
+    assert caught.value.at.field == "loop"
     made = loop(None)
     made.graph.output[1].CopyFrom(value("all", [7, 4]))
     assert out_shapes(load(made)) == [(4,), (7, 4)]
@@ -529,8 +531,9 @@ def test_a_stated_shape_is_not_believed_at_another_input_size(load: Load) -> Non
     made.graph.input[0].CopyFrom(value("x", [2, 3]))
     assert out_shapes(load(made)) == [(2, 9)]
     assert out_shapes(load(made, batch=6)) == [(6, 9)]
-    with pytest.raises(ModelError, match=r"unknown operator org\.acme\.Mystery"):
+    with pytest.raises(ModelError) as caught:
         load(made, shapes={"x": [2, 5]})
+    assert caught.value.at.field == "Mystery of 'm'"
 
 
 def test_an_unread_output_of_unknown_shape_does_no_harm(load: Load) -> None:
@@ -683,5 +686,6 @@ def test_operators_of_onnx_runtime_that_do_not_fit_are_unknown(load: Load) -> No
         [value("y", None)],
         domains=["com.microsoft"],
     )
-    with pytest.raises(ModelError, match=r"unknown operator com\.microsoft\.FusedMatMul"):
+    with pytest.raises(ModelError) as caught:
         load(made)
+    assert caught.value.at.field == "FusedMatMul of 'y'"

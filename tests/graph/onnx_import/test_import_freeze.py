@@ -63,8 +63,9 @@ def test_a_batch_that_is_left_open_is_one_and_a_note_says_so(
 
 
 def test_a_batch_of_zero_is_taken_for_another_only_if_it_is_given(load: Load) -> None:
-    with pytest.raises(ModelError, match="--shape x=1,8"):
+    with pytest.raises(ModelError) as caught:
         load(mlp(0))
+    assert caught.value.at.field == "y"
     assert out_shapes(load(mlp(0), batch=3)) == [(3, 4)]
 
 
@@ -106,8 +107,9 @@ def test_names_that_are_computed_follow(computed: str, extent: int, load: Load) 
     "computed", spread(["S - 10", "S // 0", "S.real", "f(S)", "S +", "(" * 150, "S" * 300], 3)
 )
 def test_names_that_come_to_no_extent_are_asked_for(computed: str, load: Load) -> None:
-    with pytest.raises(ModelError, match="has no value"):
+    with pytest.raises(ModelError) as caught:
         load(pair([1, "S"], [1, computed]), dims={"S": 9})
+    assert caught.value.at.field == "b"
 
 
 def test_a_nameless_dimension_takes_the_batch_too(load: Load) -> None:
@@ -222,10 +224,9 @@ def test_a_sequence_without_samples_is_one(load: Load) -> None:
 
 
 def test_states_of_other_samples_than_the_sequence_s_are_refused(load: Load) -> None:
-    with pytest.raises(
-        ModelError, match=r"first: .* 4 samples, .* 'h' has 8; give --shape h=2,4,4$"
-    ):
+    with pytest.raises(ModelError) as caught:
         load(recurrent([5, 8, 4], [2, 8, 4]), shapes={"x": (5, 4, 4)})
+    assert caught.value.at.field == "first"
 
 
 def cached(tokens: int, *cache: int) -> ModelProto:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto
 
-from autoturbo.errors import ModelError
+from autoturbo.errors import Location, ModelError
 from autoturbo.graph.onnx_import import import_model
 from tests.graph.onnx_import.import_models import (
     BOOL,
@@ -522,11 +522,13 @@ def test_bytes_that_are_no_model_give_one_located_line(case: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_path_without_a_file_is_named() -> None:
-    with pytest.raises(ModelError, match=r"^nowhere\.onnx: no such file$"):
+    with pytest.raises(ModelError) as caught:
         import_model("nowhere.onnx")
+    assert caught.value.at == Location(Path("nowhere.onnx"))
     Path("models").mkdir()
-    with pytest.raises(ModelError, match=r"^models: is a directory; name the \.onnx file in it$"):
+    with pytest.raises(ModelError) as caught:
         import_model("models")
+    assert caught.value.at == Location(Path("models"))
 
 
 def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,8 +538,9 @@ def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(ModelError, match=r"^model\.onnx: cannot be read: Permission denied$"):
+    with pytest.raises(ModelError) as caught:
         import_model("model.onnx")
+    assert caught.value.at == Location(Path("model.onnx"))
 
 
 @pytest.mark.parametrize("length", tiered([1, 64], [8, 22, 36, 120, 190]))

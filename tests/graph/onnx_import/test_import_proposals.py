@@ -71,8 +71,10 @@ def test_the_batch_of_a_state_is_taken_from_the_other_input(
 
 
 def test_a_state_of_other_samples_is_proposed_as_a_shape(load: Load) -> None:
-    with pytest.raises(ModelError, match=r"slow_lstm: .* 3 samples, .*; give --shape state=2,3,4"):
+    with pytest.raises(ModelError) as caught:
         load(detector("n", 1), batch=3, values={"sr": [1]})
+    assert caught.value.at.field == "slow_lstm"
+    assert str(caught.value.hint).endswith("--shape state=2,3,4")
     load(detector("n", 1), batch=3, shapes={"state": [2, 3, 4]}, values={"sr": [1]})
 
 
@@ -181,8 +183,10 @@ def test_what_many_numbers_decide_is_not_asked_for(load: Load) -> None:
         node("ConstantOfShape", ["n"], ["y"], name="made"),
     ]
     made = model(nodes, [value("image", [8, 8])], [value("y", None)], [ints("axis", 0)])
-    with pytest.raises(ModelError, match=r"made: .* cannot be inferred; state its shape"):
+    with pytest.raises(ModelError) as caught:
         load(made)
+    assert caught.value.at.field == "made"
+    assert "--value" not in str(caught.value)
 
 
 def test_zero_is_a_value(load: Load) -> None:

@@ -187,7 +187,7 @@ def test_inputs_that_do_not_agree_have_no_known_batch(load: Load) -> None:
         "the inputs do not agree on a batch (users: 4, items: 100): no samples/s;"
         " --batch-dim NAME or INPUT:AXIS states it"
     )
-    with pytest.raises(ModelError, match=r"--batch was given, but .* users \[4, 32\].*--batch-dim"):
+    with pytest.raises(ModelError, match="--batch-dim"):
         load(made(inputs, body), batch=8)
     assert load(made(*UNKNOWN["a graph"])).known_batch is None
 
@@ -229,15 +229,10 @@ def test_the_name_of_a_dimension_states_the_batch(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ("item", "no dimension of the inputs .*dimensions are rows, items; inputs are x, z"),
-        ("y:0", "no dimension of the inputs"),
-        ("x:one", "no dimension of the inputs"),
-        ("x:3", "x: --batch-dim x:3: the input has 3 dimensions"),
-    ],
+    ("said", "field"), [("item", "item"), ("y:0", "y:0"), ("x:one", "x:one"), ("x:3", "x")]
 )
-def test_what_the_inputs_do_not_have_states_no_batch(said: str, message: str, load: Load) -> None:
+def test_what_the_inputs_do_not_have_states_no_batch(said: str, field: str, load: Load) -> None:
     model = made("float[rows,items,32] x, float[items,32] z", "y = Add(x, z)")
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError) as caught:
         load(model, batch_dim=said, dims={"rows": 3, "items": 4})
+    assert caught.value.at.field == field

@@ -74,8 +74,9 @@ def test_operators_that_a_body_defines_have_its_shape(
 
 def test_a_body_that_does_not_fit_is_an_error(load: Load) -> None:
     made = _behind_relu("LessOrEqual", "twelve", opset=12, extents=[4, 8], attributes={})
-    with pytest.raises(ModelError, match=r"it: LessOrEqual does not fit its inputs \[4, 8\], \[12"):
+    with pytest.raises(ModelError) as caught:
         load(made)
+    assert caught.value.at.field == "it"
 
 
 @pytest.mark.parametrize(

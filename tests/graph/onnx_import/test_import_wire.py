@@ -154,7 +154,7 @@ def test_a_cut_file_is_truncated(cut: int, tmp_path: Path) -> None:
 
 def test_a_cut_inside_a_large_value_is_truncated(tmp_path: Path) -> None:
     made = model([], [], [], [large()])
-    with pytest.raises(TruncatedError, match="bytes are missing"):
+    with pytest.raises(TruncatedError):
         skim(made.SerializeToString()[:-50_000], tmp_path)
 
 

@@ -73,31 +73,31 @@ def unknown(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        (changed(format="x"), "format: not a schedule file"),
+        (changed(format="x"), "format"),
         pytest.param(
             changed(format="autoturbo-schedule"),
-            "a schedule of a target, not of a machine",
+            "format",
             marks=pytest.mark.full,
         ),
         pytest.param(
             changed(dtype="float32"),
-            "zcu102-vta does not compute in float32",
+            "dtype",
             marks=pytest.mark.full,
         ),
         (
             changed(model={"name": "x", "hash": "0", "batch": 2}),
-            "made for x at batch 2",
+            "model.hash",
         ),
-        (changed(target={"name": "x", "hash": "0"}), "made for target x as it was described then"),
-        (changed(layers=[]), "layers are cut in another way"),
-        pytest.param(changed(parts=5), "parts: must be a list, not 5", marks=pytest.mark.full),
-        (swapped, r"parts\[\d\]: reads from part \d, which comes later"),
-        (lost, "every layer must be in exactly one part"),
-        (elsewhere, r"parts\[\d\].unit: unit npu does not take layer y"),
-        pytest.param(unknown, "no unit is called 'gpu'; one of cpu, npu", marks=pytest.mark.full),
-        (no_copy, "runs: parts do not run when these decisions let them"),
+        (changed(target={"name": "x", "hash": "0"}), "target.hash"),
+        (changed(layers=[]), "layers"),
+        pytest.param(changed(parts=5), "parts", marks=pytest.mark.full),
+        (swapped, "parts[0]"),
+        (lost, "parts"),
+        (elsewhere, "parts[2].unit"),
+        pytest.param(unknown, "parts[0].unit", marks=pytest.mark.full),
+        (no_copy, "runs"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(
@@ -105,14 +105,15 @@ def test_what_is_wrong_with_a_file_is_said(
     schedule: MachineSchedule,
     tmp_path: Path,
     change: Callable[[dict[str, Any]], None],
-    message: str,
+    field: str,
 ) -> None:
     document = json.loads(schedule.text)
     change(document)
     file = tmp_path / "s.json"
     file.write_text(json.dumps(document))
-    with pytest.raises(ScheduleFileError, match=message):
+    with pytest.raises(ScheduleFileError) as caught:
         evaluator.rebuilt(decided(file.read_text(), schedule.model, schedule.machine, file), file)
+    assert caught.value.at.field == field
 
 
 def test_times_may_be_left_out(

@@ -218,11 +218,11 @@ def test_points_are_those_of_the_space_once_each() -> None:
 
 def test_a_restriction_refuses_what_is_not_there() -> None:
     space = Space.of(ModelScheduler(chain("conv"), target()))
-    with pytest.raises(UsageError, match="no dimension 'depth'"):
+    with pytest.raises(UsageError, match="'depth'"):
         restricted(space, {"depth": None})
-    with pytest.raises(UsageError, match="no choice 7"):
+    with pytest.raises(UsageError, match="tile_subdivision has no choice 7"):
         restricted(space, {"tile_subdivision": [7]})
-    with pytest.raises(UsageError, match="all choices or not at all"):
+    with pytest.raises(UsageError, match="all choices"):
         restricted(Space.of(ModelScheduler(chain("conv", shape=(8, 4, 4, 4)), target())), {
             "batches_per_cluster": [AUTO, 1]
         })  # fmt: skip

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from exact_search import best_over_grid
@@ -237,13 +238,16 @@ def test_samples_at_once_are_part_of_the_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs",
-    [Knobs(), dataclasses.replace(FREE, weight_residency="LB"),
-     dataclasses.replace(FREE, cluster_partitioning="channel"), dataclasses.replace(FREE,
-     instance_multiplier=2)],
-)  # fmt: skip
-def test_knobs_under_which_costs_do_not_add_up_are_refused(knobs: Knobs) -> None:
-    with pytest.raises(UsageError, match="depend on others"):
+    ("knobs", "name"),
+    [
+        (Knobs(), "output_scope"),
+        (dataclasses.replace(FREE, weight_residency="LB"), "weight_residency"),
+        (dataclasses.replace(FREE, cluster_partitioning="channel"), "cluster_partitioning"),
+        (dataclasses.replace(FREE, instance_multiplier=2), "instance_multiplier"),
+    ],
+)
+def test_knobs_under_which_costs_do_not_add_up_are_refused(knobs: Knobs, name: str) -> None:
+    with pytest.raises(UsageError, match=f"^{name}: "):
         best_over_grid(Evaluator(chain("conv"), target(), "float16"), knobs=knobs)
 
 
@@ -263,18 +267,16 @@ def test_knobs_that_do_not_fit_are_not_in_the_grid() -> None:
         Evaluator(chain("conv"), target(), "float16"),
         SubGraphKnobs("", prefetch_depth=4),
     )
-    with pytest.raises(UsageError, match="fit the local buffer"):
+    with pytest.raises(UsageError, match="local buffer"):
         best_over_grid(evaluator, Grid(own=(deep,)))
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
-    [(SubGraphKnobs("", scope="LB"), "scope is no knob"),
-     (SubGraphKnobs("", weight_residency="LB"), "weight_residency is no knob"),
-     (SubGraphKnobs("", cores=3), "does not divide the 4 cores")],
-)  # fmt: skip
-def test_knobs_that_a_grid_cannot_try_are_refused(own: SubGraphKnobs, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    ("name", "value"), [("scope", "LB"), ("weight_residency", "LB"), ("cores", 3)]
+)
+def test_knobs_that_a_grid_cannot_try_are_refused(name: str, value: Any) -> None:
+    own = SubGraphKnobs("", **{name: value})
+    with pytest.raises(UsageError, match=f"^{name}"):
         best_over_grid(Evaluator(chain("conv"), target(), "float16"), Grid(own=(own,)))
 
 

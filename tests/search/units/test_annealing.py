@@ -35,7 +35,7 @@ def test_it_finds_the_best_of_a_small_space(fork: Graph, machine: str) -> None:
 
 def test_a_space_that_is_too_large_is_refused(fork: Graph) -> None:
     profiles = Profiles(fork, load_machine("zcu102-vta"), "int8")
-    with pytest.raises(ValueError, match="more than 10"):
+    with pytest.raises(ValueError, match="10"):
         every_assignment(profiles, most=10)
 
 

@@ -123,7 +123,7 @@ def test_the_longest_path_goes_first() -> None:
 
 
 def test_a_task_that_waits_for_a_later_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="task 0 waits for task 1"):
+    with pytest.raises(ValueError, match="task 1"):
         run([Task(0, 1.0, 0.0, (1,)), Task(0, 1.0, 0.0)])
 
 

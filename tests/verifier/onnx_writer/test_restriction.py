@@ -168,7 +168,7 @@ def _needed(part: Part) -> dict[int, Region]:
 
 def test_an_input_that_is_not_held_at_all_is_refused() -> None:
     part = _part(_whole(_case("Relu")), ((0, 1), (0, 3), (0, 5)))
-    with pytest.raises(RegionError, match=r"Relu needs .* of i0; held is nothing"):
+    with pytest.raises(RegionError, match="of i0"):
         replace(part, held={}).write()
 
 

@@ -183,8 +183,9 @@ def test_a_model_without_its_data_file_is_applied_and_says_so(tmp_path: Path) ->
 def test_the_model_itself_is_not_overwritten(tmp_path: Path) -> None:
     schedule, path = scheduled(image_net(), tmp_path)
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="would replace an input of the same call"):
+    with pytest.raises(UsageError) as caught:
         write_scheduled_model(schedule, path, path)
+    assert caught.value.at.file == path
     assert path.read_bytes() == before
 
 
@@ -193,7 +194,7 @@ def test_a_baseline_that_writes_operators_out_is_refused(tmp_path: Path) -> None
     net.relu(net.norm("x"))
     _, path = scheduled(net, tmp_path)
     schedule = next(candidates("tvm", ModelScheduler(net.graph(), target(), "float16")))
-    with pytest.raises(VerifyError, match="tvm writes operators out"):
+    with pytest.raises(VerifyError, match="tvm"):
         scheduled_model(schedule, nodes_of(schedule, path))
 
 
