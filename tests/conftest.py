@@ -20,6 +20,7 @@ from hypothesis import settings
 
 import autoturbo
 from autoturbo.graph.onnx_import import import_model
+from autoturbo.verifier.numbers import check_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,14 @@ def _one_thread_a_session() -> Iterator[None]:
     """Tests run side by side, as many as there are cores: further threads only wait, busily."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autoturbo.verifier.execution.THREADS", 1)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _numbers_in_this_process() -> Iterator[None]:
+    """A process for each comparison takes seconds to begin; ``test_apart.py`` has its tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autoturbo.verifier.apart.check_numbers_apart", check_numbers)
         yield
 
 
