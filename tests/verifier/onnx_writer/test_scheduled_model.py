@@ -388,7 +388,7 @@ def import_of(reading: Reading, folder: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.full
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(reading=readings())
 def test_any_outputs_may_be_unread(
     reading: Reading, tmp_path_factory: pytest.TempPathFactory
