@@ -539,7 +539,7 @@ def test_flags_choose_the_executor() -> None:
 )
 def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        ray_session._probe(address)
+        ray_session.probe(address)
     assert "\n" not in str(caught.value)
 
 
@@ -551,7 +551,7 @@ def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch)
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()
         with pytest.raises(UsageError, match="no Ray cluster answers"):
-            ray_session._probe(f"127.0.0.1:{server.getsockname()[1]}")
+            ray_session.probe(f"127.0.0.1:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
         accepting.join()
 

@@ -132,7 +132,7 @@ def test_a_dead_head_is_told_of_once(
         assert (watch.lost, watch.leaving_s) == (None, None)
         wait_for(lambda: watch.lost is not None)
         assert watch.lost == "Ray's head has died: Connection refused"
-        assert watch.leaving_s == ray_cluster_watch._LEAVE_S
+        assert watch.leaving_s == ray_cluster_watch.LEAVE_S
     assert caplog.messages == [watch.lost]
 
 

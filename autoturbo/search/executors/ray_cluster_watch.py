@@ -32,7 +32,7 @@ _PATIENCE_S = 5.0
 
 _LATE = f"no answer within {_PATIENCE_S:g} s"
 
-_LEAVE_S = 10.0
+LEAVE_S = 10.0
 """Seconds for Ray to let go of a dead head; it takes five."""
 
 _FAILURES = 3
@@ -184,7 +184,7 @@ class ClusterWatch:
         silent = [server for server in self._servers if server.silences]
         if any(server.silences[-1].reason == _LATE for server in silent):
             return 0.0
-        return _LEAVE_S if silent else None
+        return LEAVE_S if silent else None
 
     def close(self) -> None:
         """End its threads; those that wait for an answer are left to themselves."""
