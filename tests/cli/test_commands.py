@@ -349,11 +349,11 @@ from autoturbo.cli import main
 from autoturbo import compiled
 from autoturbo.commands.upkeep import doctor
 doctor.warm_up()
-known = {name: set(one.signatures) for name, one in compiled._loaded()}
+known = {name: set(one.signatures) for name, one in compiled.loaded_functions()}
 model = ["bert_base_s128", "--batch", "1", "--quiet"]
 assert main(["tune", *model, "--trials", "20"]) == 0
 assert main(["verify", *model, "--no-numbers"]) == 0
-new = [n for n, one in compiled._loaded() if set(one.signatures) - known[n]]
+new = [n for n, one in compiled.loaded_functions() if set(one.signatures) - known[n]]
 print("new:", *new)
 """
     done = subprocess.run(

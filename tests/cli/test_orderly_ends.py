@@ -223,9 +223,10 @@ def pressed(*_: object, **__: object) -> None:
 
 
 def test_an_interrupted_sweep_says_how_to_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("_look_up", "_borrow"):
+    """As it looks for runs of its points, and for what their neighbours found."""
+    for place in ("database.Database.runs", "tuning.sweeping.neighbours"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"autoturbo.tuning.sweeping.{place}", pressed)
+            patched.setattr(f"autoturbo.{place}", pressed)
             ran = cli("sweep", MODEL, "--vary", "lb.capacity_kib=1024", "--trials", "1", "-q")
         assert (ran.status, ran.err) == (
             130,

@@ -37,7 +37,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A folder with a model; comparisons are short, for no figure is looked at."""
     monkeypatch.setattr(compare, "LEAST_ROUNDS", 6)
     monkeypatch.setattr(compare, "MOST_ROUNDS", 6)
-    monkeypatch.setattr(compare, "_SHORT_S", 0.001)
+    monkeypatch.setattr(compare, "SHORT_S", 0.001)
     residual(tmp_path)
     return cli_in(tmp_path, monkeypatch)
 

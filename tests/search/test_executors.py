@@ -593,7 +593,7 @@ def test_a_resource_that_no_node_has_is_refused() -> None:
 def test_it_is_said_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray_actors, "_SAY_S", 0.3)
+    monkeypatch.setattr(ray_actors, "SAY_S", 0.3)
     OwnRay.start()
     ray: Any = importlib.import_module("ray")  # most of it is not annotated
     others = [ray.remote(num_cpus=1)(Landscape).remote() for _ in range(2)]

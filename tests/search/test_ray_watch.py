@@ -24,9 +24,9 @@ LATE = Silence("no answer within 0.2 s", hung=True)
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster_watch, "_EVERY_S", 0.02)
-    monkeypatch.setattr(ray_cluster_watch, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(ray_cluster_watch, "_LATE", LATE.reason)
+    monkeypatch.setattr(ray_cluster_watch, "EVERY_S", 0.02)
+    monkeypatch.setattr(ray_cluster_watch, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(ray_cluster_watch, "LATE", LATE.reason)
 
 
 @contextlib.contextmanager

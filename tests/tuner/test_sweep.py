@@ -239,7 +239,7 @@ def test_more_of_what_only_helps_is_never_slower(
         "warm_starts": False,  # else few trials miss little
     }  # fmt: skip
     with monkeypatch.context() as alone:
-        alone.setattr(sweeping, "_borrow", lambda *_: None)
+        alone.setattr(sweeping, "neighbours", lambda *_: ())
         before = sweep(small(name), STCP920, vary, **asked)
     assert before.faster_lesser or name != GRIDS[0][0]  # what this is for
     found = sweep(small(name), STCP920, vary, **asked)
