@@ -28,7 +28,7 @@ PACKAGES = (
     "annotated-types",
     *("argcomplete", "jinja2", "scipy"),
 )
-"""What has to be installed, by the names that its authors gave it; xgboost has two."""
+"""What has to be installed; xgboost is apart, as either of two packages brings it."""
 
 _OPTIONAL = tuple(requirement.partition(">=")[0] for requirement in LIBRARIES.values())
 
