@@ -146,7 +146,7 @@ class CompileProgress:
     def begin(self) -> None:
         """Record that compiling a function has begun, perhaps within one that calls it."""
         if self._expected is None:  # once: it looks through all that is loaded
-            self._expected = dict(_loaded())
+            self._expected = dict(loaded_functions())
         if not self.running:
             self._began = self._clock()
         self._depth += 1
@@ -157,7 +157,7 @@ class CompileProgress:
         if self._depth == 1:
             self._seconds = self.seconds
         self._depth -= 1
-        if name := _name(dispatcher):
+        if name := qualified_name(dispatcher):
             self._done.add(name)
             self.functions = len(self._done)
         self._tell()
@@ -220,17 +220,29 @@ def _listen() -> None:
     register("numba:compile", Listener())
 
 
-def _loaded() -> Iterator[tuple[str, Any]]:
-    """Yield the functions of loaded modules that compile when they are called."""
+def loaded_functions() -> Iterator[tuple[str, Any]]:
+    """Yield the functions of loaded modules that compile when they are called.
+
+    Yields:
+        Each under its :func:`qualified_name`.
+    """
     for name, module in tuple(sys.modules.items()):
         if name.partition(".")[0] == PACKAGE:
             for function in tuple(vars(module).values()):
-                if (qualified := _name(function)) and qualified.startswith(f"{name}:"):
+                if (qualified := qualified_name(function)) and qualified.startswith(f"{name}:"):
                     yield qualified, function
 
 
-def _name(dispatcher: Any) -> str:
-    """Return module and name of a function of ours that is compiled separately; else empty."""
+def qualified_name(dispatcher: Any) -> str:
+    """Return module and name of a function of ours that is compiled separately; else empty.
+
+    Args:
+        dispatcher: What Numba has made of a function, or any other object.
+
+    Returns:
+        Both with a colon between; empty for a function that its module does not have under its
+        name, or that is another package's.
+    """
     function = getattr(dispatcher, "py_func", None)
     if function is None:
         return ""

@@ -86,7 +86,7 @@ def drive(folder: Path, jobs: int, address: str | None) -> None:
 
     if address is not None:
         connect(address)  # Ray itself measures with that clock how long it waits for a cluster
-    _make_the_clock_jump()
+    make_the_clock_jump()
     path = folder / "tuned.db"
     measurer = making(MEASURING_S["processes" if address is None else "ray"], spoils=SPOILT)
     where: dict[str, Any] = {"jobs": jobs, "ray": address, "timeout": TIMEOUT_S}
@@ -102,7 +102,7 @@ def drive(folder: Path, jobs: int, address: str | None) -> None:
     )  # fmt: skip
 
 
-def _make_the_clock_jump() -> None:
+def make_the_clock_jump() -> None:
     """Have the clock on the wall say another day each time that it is asked, earlier or later."""
     chance, true = random.Random(os.getpid()), time.time  # noqa: S311
 
@@ -223,7 +223,7 @@ class Ground:
                     driver.kill()
                     raise AssertionError(f"{folder}: no end within {pause:g} s") from None
                 if self.strike(driver):
-                    seen = self._checked(folder, seen)
+                    seen = self.checked(folder, seen)
                     driver = self.start(folder)
                 continue
             errors = folder / "driver.err"
@@ -234,10 +234,21 @@ class Ground:
             if status:
                 raise AssertionError(f"{folder}: {(folder / 'driver.err').read_text()[-2000:]}")
             self.finished += 1
-            return [*self._checked(folder, seen).values()]
+            return [*self.checked(folder, seen).values()]
 
-    def _checked(self, folder: Path, seen: dict[int, TrialRecord]) -> dict[int, TrialRecord]:
-        """Return the trials in the database; check that everything acknowledged is there."""
+    def checked(self, folder: Path, seen: dict[int, TrialRecord]) -> dict[int, TrialRecord]:
+        """Return the trials in the database; check that everything acknowledged is there.
+
+        Args:
+            folder: Of the driver.
+            seen: Trials that an earlier check found, by number.
+
+        Returns:
+            The trials by number; ``seen`` where there is no database yet.
+
+        Raises:
+            AssertionError: A trial is gone or has changed, or the database is damaged.
+        """
         path = folder / "tuned.db"
         if not path.exists() or not path.stat().st_size:
             return seen

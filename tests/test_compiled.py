@@ -131,8 +131,8 @@ def test_what_is_left_is_told_by_what_was_compiled(monkeypatch: pytest.MonkeyPat
     def left() -> list[tuple[str, Any]]:
         return [(f"autoturbo:{n}", SimpleNamespace(signatures=[])) for n in range(30)]
 
-    monkeypatch.setattr(compiled, "_loaded", left)
-    monkeypatch.setattr(compiled, "_name", str)
+    monkeypatch.setattr(compiled, "loaded_functions", left)
+    monkeypatch.setattr(compiled, "qualified_name", str)
     progress.begin()
     assert progress.left_s == 30 * compiled.SECONDS_EACH
     for number in range(20):

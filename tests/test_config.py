@@ -138,8 +138,8 @@ def asked_by(call: str, values: Mapping[str, Any], monkeypatch: pytest.MonkeyPat
     stand_in = functools.partial(seen, kept)
     for module, name in ((tuner, "tune_all"), (tuner, "resume_all"), (sweeping, "tune_all")):
         monkeypatch.setattr(module, name, stand_in)
-    monkeypatch.setattr(sweeping, "_look_up", lambda *_: None)
-    monkeypatch.setattr(tuner, "pair_key", lambda *_: None)
+    for module, name in ((tuner, "pair_key"), (sweeping, "pair_key"), (sweeping, "pins_of_run")):
+        monkeypatch.setattr(module, name, lambda *_: None)
     graph, target = toy_graph(), load_target("stcp920")
     calls: dict[str, Callable[[], object]] = {
         "tune": lambda: autoturbo.tune(graph, target, **values),

@@ -131,11 +131,11 @@ def test_docstrings_become_markdown() -> None:
         """
         return str(count)
 
-    assert reference_pages._docstring(sample) == (
+    assert reference_pages.docstring_of(sample) == (
         "Return `x` of `Thing`.\n\nA block:\n\n```\n1 < 2\n```\n\n**Args**\n\n"
         "- `count`: Of things,\n  or of others.\n\n**Returns**\n\nText.\n"
     )
-    assert reference_pages._signature("sample", sample) == "sample(count: int) -> str"
+    assert reference_pages.signature_of("sample", sample) == "sample(count: int) -> str"
 
 
 def test_a_list_of_links_becomes_a_menu() -> None:

@@ -139,8 +139,15 @@ def other_records(given: Sequence[bytes], taken: Sequence[bytes], said: str = ""
     return f"{less} records are missing" if less else ""
 
 
-def _exported(database: str) -> list[bytes]:
-    """Return the lines of an export of a database."""
+def exported(database: str) -> list[bytes]:
+    """Return the lines of an export of a database.
+
+    Args:
+        database: The file; the export is ``back.jsonl`` in the current folder.
+
+    Returns:
+        The records, a line each; none where the command fails.
+    """
     from autoturbo.cli import main
 
     with Path(os.devnull).open("w") as quiet, contextlib.redirect_stdout(quiet):
@@ -380,7 +387,7 @@ def database_mutant(seeds: Path, rng: random.Random) -> Run:
             case "out.jsonl" if shake:
                 return other_records(given, Path("out.jsonl").read_bytes().splitlines(), said)
             case "own.db" if shake:
-                return other_records(given, _exported("own.db"), said)
+                return other_records(given, exported("own.db"), said)
         return ""
 
     return command(*words, accepted=accepted)
@@ -419,18 +426,26 @@ def lines_mutant(seeds: Path, rng: random.Random) -> Run:
         lines[at] = shaken(lines[at], rng)
     else:
         at = rng.randrange(len(lines))
-        lines[at] = _edited(lines[at], rng)
+        lines[at] = edited(lines[at], rng)
     Path("records.jsonl").write_bytes(b"".join(lines))
 
     def accepted(said: str) -> str:
         given = Path("records.jsonl").read_bytes().splitlines()
-        return other_records(given, _exported("autoturbo.db"), said)
+        return other_records(given, exported("autoturbo.db"), said)
 
     return command("db", "import", "records.jsonl", accepted=accepted)
 
 
-def _edited(line: bytes, rng: random.Random) -> bytes:
-    """Return a line of JSON with one value replaced, at any depth."""
+def edited(line: bytes, rng: random.Random) -> bytes:
+    """Return a line of JSON with one value replaced, at any depth.
+
+    Args:
+        line: The object or list.
+        rng: Decides which value, and by what.
+
+    Returns:
+        The new line, with its end.
+    """
     values = json.loads(line)
     at = values
     while True:
@@ -463,7 +478,7 @@ def model_mutant(seeds: Path, rng: random.Random) -> Run:
     shutil.copytree(seeds / "model", "model")
     path = rng.choice(sorted(p for p in Path("model").iterdir() if p.is_file()))
     if path.suffix == ".json" and rng.random() < 0.5:  # noqa: PLR2004
-        path.write_bytes(_edited(path.read_bytes(), rng))
+        path.write_bytes(edited(path.read_bytes(), rng))
     else:
         shake_file(path, rng)
 
@@ -501,7 +516,7 @@ def shard_mutant(seeds: Path, rng: random.Random) -> Run:
     path = rng.choice(sorted(p for p in Path("data").rglob("*") if p.is_file()))
     old = hashlib.sha256(path.read_bytes()).hexdigest()
     if path.suffix == ".json" and rng.random() < 0.5:  # noqa: PLR2004
-        path.write_bytes(_edited(path.read_bytes(), rng))
+        path.write_bytes(edited(path.read_bytes(), rng))
     else:
         shake_file(path, rng)
     new = hashlib.sha256(path.read_bytes()).hexdigest()

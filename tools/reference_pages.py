@@ -225,9 +225,9 @@ def _of_name(name: str, level: int) -> Iterator[str]:
     for step in name.split(".")[1:]:
         value = inspect.getattr_static(value, step) if level > 2 else getattr(value, step)  # noqa: PLR2004
     yield f"{'#' * level} {name}\n"
-    if not inspect.ismodule(value) and (shown := _signature(name.rpartition(".")[2], value)):
+    if not inspect.ismodule(value) and (shown := signature_of(name.rpartition(".")[2], value)):
         yield f"```python\n{shown}\n```\n"
-    yield _docstring(value)
+    yield docstring_of(value)
     for member in _members(value):
         yield from _of_name(f"{name}.{member}", level + 1)
 
@@ -252,8 +252,16 @@ def _documented(value: object) -> bool:
     return kind and bool(inspect.getdoc(value))
 
 
-def _signature(name: str, value: object) -> str:
-    """Return how something is called, an argument a line where one line does not take it."""
+def signature_of(name: str, value: object) -> str:
+    """Return how something is called, an argument a line where one line does not take it.
+
+    Args:
+        name: What it is called by.
+        value: A function, a class or something else.
+
+    Returns:
+        The signature; empty where it is not called.
+    """
     if isinstance(value, property):
         return ""
     try:
@@ -291,8 +299,15 @@ def _type(annotation: object) -> str:
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example|Examples):$")
 
 
-def _docstring(value: object) -> str:
-    """Return a docstring of Google's convention as Markdown."""
+def docstring_of(value: object) -> str:
+    """Return a docstring of Google's convention as Markdown.
+
+    Args:
+        value: What it describes.
+
+    Returns:
+        The text, its sections under headings in bold; a line's end where there is no docstring.
+    """
     lines, section = [], ""
     for line in _plain(inspect.getdoc(value) or "").splitlines():
         if found := _SECTION.match(line):

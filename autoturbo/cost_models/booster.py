@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TREES: Final = 80
 """Trees of one model: beyond it the error on held-out candidates of one model hardly falls."""
 
-_WHOLE = 1 << 16
+WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
 gives the same trees; it passes over them four times, with every thread there is for the labels."""
 
@@ -78,7 +78,7 @@ class Booster:
 
         params = {**_COMMON, "objective": objective, **parameters}
         given: dict[str, Any] = {"weight": weights, "qid": groups, "nthread": 1}
-        if len(rows) <= _WHOLE:
+        if len(rows) <= WHOLE:
             matrix = xgboost.DMatrix(rows, labels, **given)
         else:
             matrix = xgboost.QuantileDMatrix(rows, labels, max_bin=params["max_bin"], **given)

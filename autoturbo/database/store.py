@@ -66,7 +66,7 @@ _FIGURES = (int, float, type(None))
 
 _MOST_FINDINGS = 5
 
-_PATIENCE_MS, _LAST_MS = 5_000, 30_000
+PATIENCE_MS, LAST_MS = 5_000, 30_000
 """For how long a run waits for the lock: while it measures, and at its end."""
 
 _SHRINK_EVERY_S = 1.0
@@ -189,7 +189,7 @@ class Database:
         if self._waiting is not None:
             self._waiting.add(info, file)
             return
-        self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        self._own.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
         self._place.look()
 
     def take_unsaved(self, file: Path) -> None:
@@ -202,7 +202,7 @@ class Database:
         """Wait for the lock once more where records wait, and say what is not stored then."""
         if self._waiting is None or self._settled:
             return
-        self._store_waiting(_LAST_MS)
+        self._store_waiting(LAST_MS)
         self._settled = True
         if self._waiting is not None and not self._waiting.is_gone:
             self._tell()
@@ -255,7 +255,7 @@ class Database:
             self._waiting = None
             waiting.forget()
             LOG.warning("%s: the lock is free, and all that was measured is stored", self.path)
-        self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        self._own.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
 
     def _shrink_log(self) -> None:
         """Leave nothing in the log, which would be applied to a file that takes this one's place.
@@ -267,7 +267,7 @@ class Database:
             self._own.execute("PRAGMA busy_timeout = 0")
             with suppress(sqlite3.Error):
                 self._own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._own.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            self._own.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
 
     # Runs
 

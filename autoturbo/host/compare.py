@@ -29,7 +29,7 @@ MOST_ROUNDS: Final = 20
 COMPARED_S: Final = 90.0
 """Seconds that a comparison takes, about: runs that take long have few rounds."""
 
-_SHORT_S = 0.05
+SHORT_S = 0.05
 """Seconds that one figure takes: of runs that are shorter, the median of several counts."""
 
 _LONG_S = 0.5
@@ -115,7 +115,7 @@ def figure_s(length: float) -> float:
 
 def _repeats(length: float) -> int:
     """Return how many runs one figure is the median of."""
-    return max(1, math.ceil(_SHORT_S / max(length, 1e-9)))
+    return max(1, math.ceil(SHORT_S / max(length, 1e-9)))
 
 
 @dataclass(frozen=True, slots=True)

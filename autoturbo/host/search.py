@@ -112,6 +112,7 @@ class HostSearch:
         began: When they began, by the stopwatch's clock.
         told: Is told what goes on, trials made, and the best so far.
         racing: Rules by which the best plans are raced.
+        history: The plans that were tried, without baselines, in their order.
     """
 
     stopwatch: Stopwatch
@@ -262,11 +263,21 @@ class HostSearch:
             plan = HostPlan((subgraph,), samples, workers=layout[0], threads=layout[1])
             before = self.ledger.part_seconds(plan)
             with suppress(VerifyError):
-                found[samples] = self._alone(plan) if before is None else before
+                found[samples] = self.time_part(plan) if before is None else before
         return found
 
-    def _alone(self, plan: HostPlan) -> float:
-        """Return the seconds of a plan for a part."""
+    def time_part(self, plan: HostPlan) -> float:
+        """Time a part of the model by itself, and note its seconds in the ledger.
+
+        Args:
+            plan: The part alone, with its samples at once, workers and threads.
+
+        Returns:
+            The seconds for the whole batch.
+
+        Raises:
+            VerifyError: The part cannot be run so.
+        """
         with Runner(self.stopwatch.model, plan, self.stopwatch.sessions) as runner:
             taken = [timed(runner), timed(runner)]
             while len(taken) < _PART_REPEATS and sum(taken) < _PART_S:
@@ -281,7 +292,7 @@ class HostSearch:
     def run(self) -> list[HostPlan]:
         """Return the best plans that a search finds, without baselines, the fastest first."""
         if len(self.sizes) > 1 and self.trials:
-            self._search()
+            self.search()
         able = (one for one in self.history if math.isfinite(one.seconds))
         return self._raced([one.plan for one in sorted(able, key=lambda one: one.seconds)])
 
@@ -318,7 +329,12 @@ class HostSearch:
                 if model.layout == (plan.workers, plan.threads) and math.isfinite(seconds):
                     model.learn(plan.choice(self.parts), seconds)
 
-    def _search(self) -> None:
+    def search(self) -> None:
+        """Measure plans until enough are tried or the time is up; :attr:`history` has them.
+
+        Parts of the model are timed first. What an earlier part of the run has tried is not
+        measured again.
+        """
         models, rng = self._models(), np.random.default_rng(self.seed)
         for layout, samples in self._shares():
             plan = self._loop(samples, layout)

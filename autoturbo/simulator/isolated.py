@@ -115,7 +115,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         wanted: The sub-graphs, at least one.
     """
     context, rules = book.context, [BufferRules()] * len(wanted)
-    _, first, placement, laid = lay_side_by_side(book, wanted, _representative, rules, rules[0])
+    _, first, placement, laid = lay_side_by_side(book, wanted, representative, rules, rules[0])
     layouts = []
     for instance, bound in enumerate(wanted, first):
         template = laid.templates[instance]
@@ -279,7 +279,14 @@ def isolated_kernels(
     ))  # fmt: skip
 
 
-def _representative(parts: Parts) -> Ints:
-    """Return the first part of the class with most parts; on ties, of the first class."""
+def representative(parts: Parts) -> Ints:
+    """Return the first part of the class with most parts; on ties, of the first class.
+
+    Args:
+        parts: Of a sub-graph.
+
+    Returns:
+        Its index, as an array of one.
+    """
     _, first, count = np.unique(parts.shapes, return_index=True, return_counts=True)
     return np.asarray([first[count == count.max()].min()], np.int64)

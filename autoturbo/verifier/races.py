@@ -261,7 +261,7 @@ def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
                 yield here[pairs]
 
 
-_WINDOW = 256
+WINDOW = 256
 """Accesses that are compared with each other at least: fewer take no less time."""
 
 
@@ -280,7 +280,7 @@ def _windows(layer: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
         own = zip(begun.T, over[cuts[-1]], strict=True)
         after = max(int(np.searchsorted(*engine)) for engine in own)
         # At least a window on, or layers in strict order would each be a window of their own.
-        cuts.append(min(max(after, cuts[-1] + _WINDOW), len(rest)))
+        cuts.append(min(max(after, cuts[-1] + WINDOW), len(rest)))
     for place in range(max(len(cuts) - 2, 1)):
         yield rest[cuts[place] : cuts[min(place + 2, len(cuts) - 1)]]
 

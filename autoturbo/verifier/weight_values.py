@@ -180,7 +180,7 @@ def _viewed(node: NodeProto, dims: Dims) -> Dims:
 # ------------------------------------------------------------------------------------------ values
 
 
-_PIECE = 1 << 20
+PIECE = 1 << 20
 """Values per piece: 4 MiB of float32. Even, as packed types hold two to the byte."""
 
 Array = np.ndarray[Any, Any]
@@ -199,7 +199,7 @@ def pieces(tensor: TensorProto, fill: Fill, seed: str | int) -> Iterator[bytes]:
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     left = math.prod(tensor.dims)
     while left > 0:
-        count = min(left, _PIECE)
+        count = min(left, PIECE)
         values = _converted(drawn(stream, fill, count), dtype, tensor.data_type)
         yield bytes(numpy_helper.from_array(values).raw_data)
         left -= count

@@ -311,7 +311,16 @@ def _cells(theirs: Theirs, ours: Ours) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _traffic_cells(row: Traffic, ours: float) -> tuple[object, ...]:
+def traffic_cells(row: Traffic, ours: float) -> tuple[object, ...]:
+    """Return a row for people; fewer bytes than the optimum are called impossible.
+
+    Args:
+        row: What was published.
+        ours: MiB that our schedule moves.
+
+    Returns:
+        The cells below :data:`TRAFFIC_HEAD`.
+    """
     ratio = ours / row.optimum
     mark = " impossible" if ratio < SHORTEST else ""
     return (
@@ -343,7 +352,7 @@ def print_results(pairs: Sequence[tuple[Theirs, Ours]]) -> None:
 
 def print_traffic(pairs: Iterable[tuple[Traffic, float]]) -> None:
     """Print the table of optimal traffic."""
-    print_table(TRAFFIC_HEAD, (_traffic_cells(row, ours) for row, ours in pairs))
+    print_table(TRAFFIC_HEAD, (traffic_cells(row, ours) for row, ours in pairs))
 
 
 def _json(

@@ -100,7 +100,7 @@ def test_an_importer_that_changes_what_it_reads_is_found(
         return merge(connection, record, at)
 
     monkeypatch.setattr(importing, "merge", later)
-    for change in ("shaken", "_edited"):  # none, so that it is taken
+    for change in ("shaken", "edited"):  # none, so that it is taken
         monkeypatch.setattr(fuzz, change, lambda line, _: line)
     assert [what for _, what in found("json-lines", seeds, 1)] == [
         "wrong acceptance: N records that were not in it"
@@ -110,5 +110,5 @@ def test_an_importer_that_changes_what_it_reads_is_found(
 def test_sound_inputs_are_taken_as_what_they_are(seeds: Path, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path):
         assert main(["db", "import", str(seeds / "records.jsonl"), "--db", "own.db"]) == 0
-        back = fuzz._exported("own.db")
+        back = fuzz.exported("own.db")
     assert fuzz.other_records((seeds / "records.jsonl").read_bytes().splitlines(), back, "") == ""

@@ -56,12 +56,12 @@ def test_what_is_acknowledged_and_not_there_is_found(tmp_path: Path) -> None:
         database=tmp_path / "tuned.db", runs_folder=tmp_path / "runs",
     )  # fmt: skip
     ground = kills.Ground("processes", random.Random(0))  # noqa: S311
-    found = ground._checked(tmp_path, {})
+    found = ground.checked(tmp_path, {})
     assert len(found) == ground.lines == 3
     with (result.run_folder / "log.txt").open("a", encoding="utf-8") as log:
         log.write("2026-01-01T00:00:00Z 4/4 trials, best #0\n")
     with pytest.raises(AssertionError, match="4 acknowledged"):
-        ground._checked(tmp_path, {})
+        ground.checked(tmp_path, {})
 
 
 def test_the_clock_jumps_by_days(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_the_clock_jumps_by_days(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "time", time.time)
     monkeypatch.setattr(journal, "datetime", journal.datetime)  # type: ignore[attr-defined]
-    kills._make_the_clock_jump()
+    kills.make_the_clock_jump()
     moments = [journal.now() for _ in range(20)]
     assert sorted(moments) not in (moments, moments[::-1])
     assert max(moments)[:10] != min(moments)[:10]

@@ -304,7 +304,7 @@ def test_doctor_checks_every_dependency() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {re.split("[^A-Za-z0-9-]", text)[0] for text in project["dependencies"]}
-    assert {name.lower() for name in doctor._PACKAGES} == needed - {"xgboost", "xgboost-cpu"}
+    assert {name.lower() for name in doctor.PACKAGES} == needed - {"xgboost", "xgboost-cpu"}
 
 
 def test_doctor_finds_a_damaged_database(cli: Cli) -> None:
@@ -324,7 +324,7 @@ def test_doctor_with_a_good_database(cli: Cli) -> None:
 
 
 def test_doctor_misses_a_package(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr(doctor, "PACKAGES", ("numpy", "no-such-package"))
     ran = cli("doctor")
     assert (ran.status, ran.err) == (1, "problem: versions\n")
 
@@ -349,11 +349,11 @@ from autoturbo.cli import main
 from autoturbo import compiled
 from autoturbo.commands.upkeep import doctor
 doctor.warm_up()
-known = {name: set(one.signatures) for name, one in compiled._loaded()}
+known = {name: set(one.signatures) for name, one in compiled.loaded_functions()}
 model = ["bert_base_s128", "--batch", "1", "--quiet"]
 assert main(["tune", *model, "--trials", "20"]) == 0
 assert main(["verify", *model, "--no-numbers"]) == 0
-new = [n for n, one in compiled._loaded() if set(one.signatures) - known[n]]
+new = [n for n, one in compiled.loaded_functions() if set(one.signatures) - known[n]]
 print("new:", *new)
 """
     done = subprocess.run(

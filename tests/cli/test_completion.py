@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.upkeep import completers as completing
+from autoturbo.commands.upkeep.completers import Offer, complete
 from autoturbo.commands.upkeep.completion import SHELLS
 from autoturbo.config import EFFORTS
 from autoturbo.database.opening import recent_runs
@@ -92,6 +92,16 @@ def test_fish_offers_what_there_is(world: tuple[Cli, str]) -> None:
     assert dict(zip(lines, offered, strict=True)) == lines
 
 
+def offer_of(command: str, argument: str) -> Offer:
+    """What an argument of a command is completed to."""
+    parser = build_parser()
+    complete(parser)  # no shell asks
+    inner = parser._subparsers._group_actions[0].choices[command]  # type: ignore[union-attr,index]
+    (action,) = (a for a in inner._actions if argument in (*a.option_strings, a.dest))
+    offer: Offer = action.completer
+    return offer
+
+
 @pytest.mark.parametrize(
     ("flag", "names"),
     [
@@ -106,15 +116,11 @@ def test_values_of_flags(
     flag: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tune = build_parser()._subparsers._group_actions[0].choices["tune"]  # type: ignore[union-attr,index]
-    action = next(a for a in tune._actions if flag in a.option_strings)
-    offer = completing._offer(action)
-    assert offer is not None
-    assert set(offer(prefix="", parsed_args=None)) == names
+    assert set(offer_of("tune", flag)(prefix="", parsed_args=None)) == names
 
 
 def test_every_command_can_be_asked_for_a_schema() -> None:
-    assert set(completing._commands()) >= {"tune", "targets", "error"}
+    assert set(offer_of("schema", "names")()) >= {"tune", "targets", "error"}
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")

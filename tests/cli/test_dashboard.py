@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -162,7 +161,7 @@ def test_half_requests_hold_few_threads_and_nobody_up(cli: Cli, run: str) -> Non
             began = time.monotonic()
             assert asked(port, "/")[0] == 200
             assert time.monotonic() - began < 5
-            wait_for(lambda: threads_of(process.pid) <= before + page_server._CONNECTIONS)
+            wait_for(lambda: threads_of(process.pid) <= before + page_server.CONNECTIONS)
             assert halves[0].recv(1) == b""  # the oldest had to go
             halves[-1].settimeout(0.2)
             with pytest.raises(TimeoutError):  # the last one has its time
@@ -204,13 +203,11 @@ def site() -> Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch, site: Slow) -> Iterator[int]:
     """The port of a server in this process."""
-    monkeypatch.setattr(page_server, "_REQUEST_S", 0.5)
-    monkeypatch.setattr(page_server, "_CONNECTIONS", 3)
-    monkeypatch.setattr(page_server, "_STREAMS", 2)
-    monkeypatch.setattr(page_server, "_TICK_S", 0.05)
-    with page_server._Server(
-        ("127.0.0.1", 0), partial(page_server._Page, "127.0.0.1", site)
-    ) as made:
+    monkeypatch.setattr(page_server, "REQUEST_S", 0.5)
+    monkeypatch.setattr(page_server, "CONNECTIONS", 3)
+    monkeypatch.setattr(page_server, "STREAMS", 2)
+    monkeypatch.setattr(page_server, "TICK_S", 0.05)
+    with page_server.PageServer("127.0.0.1", 0, site) as made:
         threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True).start()
         yield made.server_port
         site.ready.set()
@@ -308,12 +305,12 @@ def test_runs_that_end_stay_in_view_and_others_are_read_once(run: str) -> None:
             assert [one.state for one in first] == ["done", "running"]
             assert watch.ended() == frozenset()
             assert dashboard_part(first, "autoturbo.db", watch.ended()).count('id="going-') == 1
-        time.sleep(runs_site._FRESH_S)
+        time.sleep(runs_site.FRESH_S)
         wait_for(lambda: watch.runs()[1].state == "killed")
         assert watch.ended() == {"60e5"}
         last = watch.runs()
         assert last[0].course is first[0].course
-        time.sleep(2 * runs_site._FRESH_S)
+        time.sleep(2 * runs_site.FRESH_S)
         assert watch.runs() is last
     assert 'id="going-60e5"' in dashboard_part(last, "autoturbo.db", watch.ended())
 
@@ -371,18 +368,17 @@ def test_a_page_that_nobody_sees_holds_no_stream_and_one_without_server_says_so(
         tab.run("document.dispatchEvent(new Event('visibilitychange'))")
 
     def free() -> int:
-        assert isinstance(server, page_server._Server)
         return server.streams._value
 
     with page_server.served("127.0.0.1", 0, "autoturbo.db") as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         visit(tab, f"http://127.0.0.1:{server.server_port}/")
-        assert free() == page_server._STREAMS - 1
+        assert free() == page_server.STREAMS - 1
         turn("true")
-        wait_for(lambda: free() == page_server._STREAMS)
+        wait_for(lambda: free() == page_server.STREAMS)
         with Database.open("autoturbo.db", create=False) as database:
             database.add_run(dataclasses.replace(database.run(run), id="60e5", handed_out=None))
-        time.sleep(2 * page_server._TICK_S)
+        time.sleep(2 * page_server.TICK_S)
         assert "60e5" not in text(tab)
         turn("false")
         wait_for(lambda: "60e5" in text(tab))

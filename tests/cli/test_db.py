@@ -91,9 +91,10 @@ def test_a_file_that_is_no_database_any_more(here: Cli) -> None:
 
 
 def test_a_check_of_a_damaged_database_fails(here: Cli) -> None:
-    with Database.open(here.folder / "autoturbo.db") as database:
-        database._connection.execute("UPDATE trials SET latency = 1e-9 WHERE number = 1")
+    path = here.folder / "autoturbo.db"
+    with Database.open(path) as database:
         run = database.runs()[0].id
+    samples.raw(path, "UPDATE trials SET latency = 1e-9 WHERE number = 1")
     ran = here("db", "check")
     assert (ran.status, ran.err) == (1, "")
     lines = ran.out.splitlines()
@@ -108,11 +109,11 @@ def test_a_check_of_a_damaged_database_fails(here: Cli) -> None:
 
 
 def test_what_a_damaged_database_holds_is_saved_and_taken_in(here: Cli) -> None:
-    with Database.open(here.folder / "autoturbo.db") as database:
+    path = here.folder / "autoturbo.db"
+    with Database.open(path) as database:
         run = database.runs()[0].id
-        database._connection.execute("UPDATE trials SET record = x'00' WHERE number = 1")
-        database._connection.execute("PRAGMA foreign_keys = OFF")
-        database._connection.execute("DELETE FROM runs")
+    spoil = "UPDATE trials SET record = x'00' WHERE number = 1"
+    samples.raw(path, spoil, "PRAGMA foreign_keys = OFF", "DELETE FROM runs")
     ran = here("db", "check", "--save", "saved.jsonl")
     assert (ran.status, ran.err) == (1, "")
     assert ran.out.splitlines() == [

@@ -19,7 +19,7 @@ import pytest
 
 from autoturbo import signals
 from autoturbo.commands.console import Console, LiveLine
-from autoturbo.database import opening
+from autoturbo.database import tables
 from autoturbo.errors import InterruptedRunError
 from tests import processes
 from tests.cli import faulty_measurers
@@ -224,9 +224,10 @@ def pressed(*_: object, **__: object) -> None:
 
 
 def test_an_interrupted_sweep_says_how_to_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("_look_up", "_borrow"):
+    """As it looks for runs of its points, and for what their neighbours found."""
+    for place in ("database.Database.runs", "tuning.sweeping.neighbours"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"autoturbo.tuning.sweeping.{place}", pressed)
+            patched.setattr(f"autoturbo.{place}", pressed)
             ran = cli("sweep", MODEL, "--vary", "lb.capacity_kib=1024", "--trials", "1", "-q")
         assert (ran.status, ran.err) == (
             130,
@@ -247,13 +248,13 @@ def test_an_interrupted_import_leaves_a_whole_database(
 
 
 def test_a_database_is_made_as_a_whole(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = opening._use_wal
+    inner = tables.make_tables
 
-    def slow(*given: object) -> None:
+    def slow(connection: sqlite3.Connection, version: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        inner(*given)  # type: ignore[arg-type]
+        inner(connection, version)
 
-    monkeypatch.setattr(opening, "_use_wal", slow)
+    monkeypatch.setattr(tables, "make_tables", slow)
     assert cli("db", "import", "none.jsonl", "--db", "new.db").status == 130
     monkeypatch.undo()
     monkeypatch.chdir(cli.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sqlite3
 import zlib
 from pathlib import Path
 
@@ -171,8 +172,7 @@ def test_a_url_in_the_wrong_place(cli: Cli, words: tuple[str, ...], flags: tuple
 def test_what_an_earlier_release_kept_is_not_handed_on(cli: Cli) -> None:
     tuned(cli)
     run = run_of(cli)
-    with Database.open("autoturbo.db") as database:
-        connection = database._connection
+    with contextlib.closing(sqlite3.connect("autoturbo.db", isolation_level=None)) as connection:
         (kept,) = connection.execute("SELECT record FROM runs").fetchone()
         old = unpack(kept).replace("password=***", f"password={SECRET}")
         assert SECRET in old

@@ -21,8 +21,8 @@ TRIALS = 40
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr(store, "_PATIENCE_MS", 20)
-    monkeypatch.setattr(store, "_LAST_MS", 20)
+    monkeypatch.setattr(store, "PATIENCE_MS", 20)
+    monkeypatch.setattr(store, "LAST_MS", 20)
     return cli_in(tmp_path, monkeypatch)
 
 

@@ -184,6 +184,6 @@ def test_rows_held_whole_or_in_bins_give_the_same_trees(monkeypatch: pytest.Monk
     labels = (rows[:, 0] * rows[:, 1]).astype(np.float64)
     weights = rng.uniform(0.5, 2, len(rows))
     whole = Booster.of(rows, labels, weights)
-    monkeypatch.setattr(booster, "_WHOLE", 0)
+    monkeypatch.setattr(booster, "WHOLE", 0)
     binned = Booster.of(rows, labels, weights)
     assert whole.predict(rows).tolist() == binned.predict(rows).tolist()

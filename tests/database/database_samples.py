@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from autoturbo.database import (
     RunInfo,
     TrialRecord,
     Verified,
+    opening,
 )
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, model_knobs
 from autoturbo.simulator.measurement import Failure, LowerBound, Measurement
@@ -91,6 +94,19 @@ def filled(path: Path, trials: int = 3) -> Database:
     database.add_trials([trial(n, 0.01 / (n + 1)) for n in range(trials)])
     database.put_best(best())
     return database
+
+
+def connected(path: Path) -> tuple[Database, sqlite3.Connection]:
+    """An open database, and its connection."""
+    connection = opening.connect(path, create=True, read_only=False, timeout_s=30.0)
+    return Database(connection, path, read_only=False), connection
+
+
+def raw(path: Path, *statements: str) -> None:
+    """Change a file behind our back."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def content(database: Database, path: Path) -> bytes:

@@ -137,7 +137,7 @@ def copied_while_open(tmp_path: Path, *, with_log: bool) -> Path:
     """A database as a crash leaves it: 20 trials are in the file, 30 in its log."""
     path = tmp_path / "at.db"
     with samples.filled(path, trials=20) as database:
-        database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        samples.raw(path, "PRAGMA wal_checkpoint(TRUNCATE)")
         database.add_trials([samples.trial(n) for n in range(20, 50)])
         shutil.copy(path, tmp_path / "crashed.db")
         if with_log:

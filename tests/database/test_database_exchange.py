@@ -285,7 +285,7 @@ def test_imports_that_cannot_be(tmp_path: Path, lines: list[str], expected: str)
 )
 def test_files_that_cannot_be_imported(tmp_path: Path, name: str, expected: str) -> None:
     with Database.open(tmp_path / "at.db") as database:
-        database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        samples.raw(tmp_path / "at.db", "PRAGMA wal_checkpoint(TRUNCATE)")
         with pytest.raises(DatabaseError) as caught:
             database.take_in(tmp_path / name)
     assert str(caught.value).replace(str(tmp_path), "TMP") == expected

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autoturbo
-from autoturbo.database import Counts, Database, HandedOut
+from autoturbo.database import Counts, Database, HandedOut, opening
 from autoturbo.database.formats import encode
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.database.rows import merge
@@ -36,7 +36,8 @@ def made(path: Path, records: list[Record]) -> None:
     given = {r.id for r in records if isinstance(r, RunInfo)}
     trials = (r for r in records if isinstance(r, TrialRecord) and r.run not in given)
     runs = [samples.run_info(trial.run) for trial in trials]
-    with Database.open(path) as database, database._writing() as connection:
+    database, connection = samples.connected(path)
+    with database, opening.transaction(connection, "BEGIN IMMEDIATE"):
         for record in [*runs, *records]:
             merge(connection, record, Location())
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo.database import Counts, Database, check, tables
-from autoturbo.database.opening import explained
+from autoturbo.database.opening import explained, transaction
 from autoturbo.database.records import Decided
 from autoturbo.errors import DatabaseError, RunError
 from tests.database import database_samples as samples
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESTORE = "'autoturbo db check' says what is lost and how to go on"
-
-
-def raw(path: Path, *statements: str) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def large(path: Path) -> None:
@@ -56,16 +50,16 @@ def cut(path: Path) -> None:
 
 
 def another_program(path: Path) -> None:
-    raw(path, "CREATE TABLE trials (trial_id INTEGER)")
+    samples.raw(path, "CREATE TABLE trials (trial_id INTEGER)")
 
 
 def another_version(path: Path) -> None:
-    raw(path, "PRAGMA user_version = 7")
+    samples.raw(path, "PRAGMA user_version = 7")
 
 
 def newer(path: Path) -> None:
     samples.filled(path).close()
-    raw(path, "PRAGMA user_version = 9")
+    samples.raw(path, "PRAGMA user_version = 9")
 
 
 def folder(path: Path) -> None:
@@ -203,13 +197,14 @@ def test_damage_within_the_file_is_met_when_it_is_read(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(b"\xa5" * (size - 8192 - 4096))
-    with Database.open(path) as database:
+    database, connection = samples.connected(path)
+    with database:
         with pytest.raises(DatabaseError) as caught:
             database.trials("aa00")
         assert (
             str(caught.value).replace(str(path), "DB") == f"DB: the database is damaged; {RESTORE}"
         )
-        assert not database._connection.in_transaction
+        assert not connection.in_transaction
         with contextlib.suppress(DatabaseError):  # SQLite may call it too damaged to say
             assert database.health()["integrity"] != "ok"
 
@@ -217,7 +212,9 @@ def test_damage_within_the_file_is_met_when_it_is_read(tmp_path: Path) -> None:
 def test_health_names_the_damage(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
     large(path)
-    raw(path, "PRAGMA writable_schema = ON", "DELETE FROM sqlite_master WHERE name LIKE '%latency'")
+    samples.raw(
+        path, "PRAGMA writable_schema = ON", "DELETE FROM sqlite_master WHERE name LIKE '%latency'"
+    )
     with Database.open(path) as database:
         integrity = database.health()["integrity"]
     assert integrity != "ok"
@@ -226,23 +223,27 @@ def test_health_names_the_damage(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
-    with samples.filled(path) as database:
-        (pages,) = database._connection.execute("PRAGMA page_count").fetchone()
-        database._connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+    samples.filled(path).close()
+    database, connection = samples.connected(path)
+    with database:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 4}")
         with pytest.raises(DatabaseError) as caught:
             database.add_trials([samples.trial(n) for n in range(3, 200)])
         assert str(caught.value).replace(str(path), "DB") == (
             "DB: the disk is full; free some space and resume: what was recorded is safe"
         )
         assert database.counts().trials == 3
-        database._connection.execute("PRAGMA max_page_count = 100000")
+        connection.execute("PRAGMA max_page_count = 100000")
         database.add_trials([samples.trial(n) for n in range(3, 200)])
         assert database.counts().trials == 200
 
 
 def test_a_file_that_became_read_only(tmp_path: Path) -> None:
-    with samples.filled(tmp_path / "at.db") as database:
-        database._connection.execute("PRAGMA query_only = ON")
+    samples.filled(tmp_path / "at.db").close()
+    database, connection = samples.connected(tmp_path / "at.db")
+    with database:
+        connection.execute("PRAGMA query_only = ON")
         with pytest.raises(DatabaseError) as caught:
             database.put_best(samples.best(0.001))
         assert str(caught.value).replace(str(database.path), "DB") == (
@@ -276,8 +277,9 @@ def test_another_writer_that_does_not_end(tmp_path: Path, *, exists: bool) -> No
 
 def test_a_reader_is_not_stopped_by_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
-    with samples.filled(path) as reader, Database.open(path) as writer:
-        with writer._writing() as connection:
+    writer, connection = samples.connected(path)
+    with samples.filled(path) as reader, writer:
+        with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute("DELETE FROM trials")
             assert reader.counts().trials == 3
         assert reader.counts().trials == 0

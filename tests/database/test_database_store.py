@@ -17,7 +17,7 @@ from autoturbo.database import (
     RunInfo,
     TrialRecord,
 )
-from autoturbo.database.rows import TABLES, row_of
+from autoturbo.database.rows import TABLES
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
@@ -477,22 +477,33 @@ def test_reading_only(tmp_path: Path) -> None:
     assert (tmp_path / "at.db").read_bytes() == before
 
 
-def test_each_commit_is_forced_to_the_disk(database: Database) -> None:
+def test_each_commit_is_forced_to_the_disk(tmp_path: Path) -> None:
     """FULL is 2: without it a power loss could take back an acknowledged trial."""
-    assert database._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert database._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    database, connection = samples.connected(tmp_path / "at.db")
+    with database:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_an_interrupt_within_a_write_rolls_it_back(database: Database) -> None:
-    def interrupted() -> None:
-        with database._writing() as connection:
-            connection.execute(TABLES[RunInfo].put, row_of(samples.run_info()))
+class Interrupted(sqlite3.Connection):
+    """Is interrupted right after it has written a run."""
+
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+        cursor = super().execute(sql, *given)
+        if sql == TABLES[RunInfo].put:
             raise KeyboardInterrupt
+        return cursor
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not database._connection.in_transaction
-    assert database.counts() == Counts()
+
+def test_an_interrupt_within_a_write_rolls_it_back(tmp_path: Path) -> None:
+    path = tmp_path / "at.db"
+    Database.open(path).close()
+    connection = sqlite3.connect(path, isolation_level=None, factory=Interrupted)
+    with Database(connection, path, read_only=False) as database:
+        with pytest.raises(KeyboardInterrupt):
+            database.add_run(samples.run_info())
+        assert not connection.in_transaction
+        assert database.counts() == Counts()
 
 
 def test_a_closed_database_is_a_mistake_of_the_caller(database: Database) -> None:

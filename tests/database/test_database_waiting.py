@@ -20,8 +20,8 @@ from tests.processes import HANG_S
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_PATIENCE_MS", 20)
-    monkeypatch.setattr(store, "_LAST_MS", 20)
+    monkeypatch.setattr(store, "PATIENCE_MS", 20)
+    monkeypatch.setattr(store, "LAST_MS", 20)
 
 
 def begun(path: Path) -> Database:
@@ -149,7 +149,7 @@ KILLED = f"""
 import os, sys, sqlite3
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from autoturbo.database import store
-store._PATIENCE_MS = 20
+store.PATIENCE_MS = 20
 from pathlib import Path
 from tests.database.test_database_waiting import begun, samples
 path = Path(sys.argv[1])

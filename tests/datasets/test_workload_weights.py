@@ -135,7 +135,7 @@ def test_the_external_file_has_the_length_that_the_model_says(tmp_path: Path) ->
 
 def test_pieces_do_not_change_the_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = matrices_of(workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "whole"))
-    monkeypatch.setattr(weight_values, "_PIECE", 1000)
+    monkeypatch.setattr(weight_values, "PIECE", 1000)
     pieces = matrices_of(workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "pieces"))
     assert np.array_equal(whole["second"], pieces["second"])
 

@@ -37,7 +37,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A folder with a model; comparisons are short, for no figure is looked at."""
     monkeypatch.setattr(compare, "LEAST_ROUNDS", 6)
     monkeypatch.setattr(compare, "MOST_ROUNDS", 6)
-    monkeypatch.setattr(compare, "_SHORT_S", 0.001)
+    monkeypatch.setattr(compare, "SHORT_S", 0.001)
     residual(tmp_path)
     return cli_in(tmp_path, monkeypatch)
 
@@ -95,7 +95,7 @@ def faked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
         self.ledger.enter_part(plan, part_seconds(plan) * 1e-3)
         return part_seconds(plan) * 1e-3
 
-    monkeypatch.setattr(HostSearch, "_alone", alone)
+    monkeypatch.setattr(HostSearch, "time_part", alone)
     return cli
 
 
@@ -107,7 +107,7 @@ def parts_of(trials: Sequence[TrialRecord]) -> list[str]:
 
 def test_resume_goes_on_where_a_run_stopped(faked: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli = faked
-    search = HostSearch._search
+    search = HostSearch.search
 
     def stopped(self: HostSearch) -> None:
         self.trials = 2
@@ -115,7 +115,7 @@ def test_resume_goes_on_where_a_run_stopped(faked: Cli, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(HostSearch, "_search", stopped)
+        patch.setattr(HostSearch, "search", stopped)
         ran = cli(*TUNE)
     assert ran.status == 130
     (info,) = cli("--json", "runs").object["runs"]

@@ -34,7 +34,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Seconds
             self.ledger.enter_part(plan, seconds(plan))
             return seconds(plan)
 
-        monkeypatch.setattr(HostSearch, "_alone", alone)
+        monkeypatch.setattr(HostSearch, "time_part", alone)
         ledger = HostLedger(8, 8)
         return HostSearch(Stopwatch(divided(residual(tmp_path)), {}), CPU, ledger, trials=40)
 
@@ -138,7 +138,7 @@ def test_a_time_budget_holds_with_the_last_rounds(
         return part_seconds(plan) * math.exp(0.01 * chance.standard_normal())
 
     monkeypatch.setattr(Stopwatch, "seconds", lambda _, plan: take(length(plan)))
-    monkeypatch.setattr(HostSearch, "_alone", alone)
+    monkeypatch.setattr(HostSearch, "time_part", alone)
     monkeypatch.setattr(tuning, "check_outputs", lambda *_: take(3.0))
     monkeypatch.setattr(tuning, "reference_outputs", lambda *_: take(10.0))
     stopwatch = Stopwatch(divided(residual(tmp_path)), {}, clock=lambda: clock[0])
@@ -175,7 +175,7 @@ def test_a_run_that_goes_on_measures_no_plan_and_no_part_twice(
     first.ledger = HostLedger(8, 8, database, "r")
     first.trials = 4
     first.whole_batch(), first.best_loop()
-    first._search()
+    first.search()
     before = [trial.knobs for trial in first.ledger.trials]
     again = search(seconds)
     again.ledger = HostLedger(8, 8, database, "r")
@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_measures_no_plan_and_no_part_twice(
     again.best_loop()
     raced, asked[:] = len(asked), []
     assert raced  # of the best loops, whose figures in turn are no trials
-    again._search()
+    again.search()
     assert [trial.number for trial in again.history] == [*range(len(before) - 4, len(before) + 1)]
     assert not set(asked) & {knobs.host for knobs in before}
     assert [trial.knobs for trial in database.trials("r")][: len(before)] == before

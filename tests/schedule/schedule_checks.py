@@ -198,7 +198,7 @@ def check_instructions(schedule: Schedule, step: Step) -> None:
         if schedule.rules.has_gb:
             passed = amounts[mine & (engine == TRANSFER), Amount.GB].sum()
             assert passed >= streams[position, :ROOM].sum() * (1 - 1e-9)
-    _check_dependences(schedule, step, program)
+    check_dependences(schedule, step, program)
 
 
 def _check_tiles(where: np.ndarray, mine: np.ndarray, *, matrix: bool) -> None:
@@ -209,7 +209,7 @@ def _check_tiles(where: np.ndarray, mine: np.ndarray, *, matrix: bool) -> None:
     assert tiles
 
 
-def _check_dependences(schedule: Schedule, step: Step, program: Instructions) -> None:
+def check_dependences(schedule: Schedule, step: Step, program: Instructions) -> None:
     """Whatever computes a layer comes after all that computes the layers it reads.
 
     "After" is by waiting, directly or through others, or by standing later on the same engine.

@@ -52,13 +52,14 @@ class Net:
 
     def weight(self, *shape: int) -> str:
         """A constant of ones."""
-        return self._constant(np.ones(shape, np.float32))
+        return self.constant(np.ones(shape, np.float32))
 
     def ints(self, *numbers: int) -> str:
         """A constant vector of integers."""
-        return self._constant(np.asarray(numbers, np.int64))
+        return self.constant(np.asarray(numbers, np.int64))
 
-    def _constant(self, value: Any) -> str:
+    def constant(self, value: Any) -> str:
+        """Any constant."""
         name = f"w{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(value, name))
         return name

@@ -210,7 +210,13 @@ def without_inputs(schedule: Schedule) -> Schedule:
     number = np.full(len(loads.inputs) + 1, -1)
     number[kept] = np.arange(len(kept))
     own = Loads(*(column[kept] for column in loads))
-    schedule._loads[0] = own._replace(after=number[own.after], kept=number[own.kept])
+    return having(schedule, own._replace(after=number[own.after], kept=number[own.kept]))
+
+
+def having(schedule: Schedule, loads: Loads) -> Schedule:
+    """The schedule, which is told that its first cluster has other loads."""
+    own = schedule.loads
+    vars(schedule)["loads"] = lambda cluster=0: own(cluster) if cluster else loads
     return schedule
 
 
@@ -248,11 +254,13 @@ def test_every_mistake_with_inputs_is_found(kind: str, share: int, *, copies: bo
     at = int(of_kind[share * (len(of_kind) - 1) // 2])
     if kind == "early":  # before it is made
         birth = loads.birth.copy()
-        birth[at] = schedule._made(0)[loads.kernel[at]] - 1
-        schedule._loads[0] = loads._replace(birth=birth)
+        order = schedule.timeline.order.tolist()
+        makers = schedule.instances.producers[order[loads.kernel[at]]]
+        birth[at] = max(map(order.index, makers), default=-1)  # all is in DDR from the next step on
+        wrong = loads._replace(birth=birth)
     else:
-        schedule._loads[0] = mutated(loads, kind, at)
-    assert check_loads(schedule)
+        wrong = mutated(loads, kind, at)
+    assert check_loads(having(schedule, wrong))
 
 
 def mutants() -> list[tuple[str, int]]:
@@ -295,8 +303,7 @@ def test_every_mistake_is_found(kind: str, share: int) -> None:
     waiting = np.flatnonzero(loads.after >= 0)
     at = int(waiting[share * (len(waiting) - 1) // 4])
     assert check_loads(schedule) == ()
-    schedule._loads[0] = mutated(loads, kind, at)
-    assert check_loads(schedule)
+    assert check_loads(having(schedule, mutated(loads, kind, at)))
 
 
 def test_the_rung_above_the_heuristic_has_loads_where_the_target_can() -> None:

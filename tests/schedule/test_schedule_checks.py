@@ -77,5 +77,5 @@ def test_a_program_that_breaks_its_dependences_is_found(honest: Schedule, column
     where[:, Column.AFTER + column :] = -1
     if column == 0:
         with pytest.raises(AssertionError):
-            checks._check_dependences(honest, step, dataclasses.replace(program, where=where))
-    checks._check_dependences(honest, step, program)
+            checks.check_dependences(honest, step, dataclasses.replace(program, where=where))
+    checks.check_dependences(honest, step, program)

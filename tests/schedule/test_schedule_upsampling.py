@@ -41,7 +41,7 @@ PRINTED = Knobs(merged_factor_ratio=64.0)
 
 
 def floats(net: Net, *numbers: float) -> str:
-    return net._constant(np.asarray(numbers, np.float32))
+    return net.constant(np.asarray(numbers, np.float32))
 
 
 def resize(net: Net, x: str, factor: float = 2, mode: str = "nearest") -> str:

@@ -79,11 +79,12 @@ def run(
     executor: InProcessExecutor,
     count: int = 3,
     lands: Mapping[int, CandidateEvaluator] | None = None,
+    journals: Sequence[Memory] = (),
 ) -> tuple[list[SearchLoop], Campaign]:
     loops = []
     for seed in range(count):
         executor.introduce(f"pair{seed}", Landscape, (lands or {}).get(seed, Landscape(seed)))
-        loops.append(SearchLoop(search_of(seed), Memory()))
+        loops.append(SearchLoop(search_of(seed), journals[seed] if journals else Memory()))
     campaign = Campaign(loops, executor)
     campaign.run()
     return loops, campaign
@@ -152,10 +153,9 @@ def test_one_that_nothing_fits_ends_like_the_others() -> None:
 
 
 def test_all_that_has_come_is_durable_at_the_end_of_a_round() -> None:
-    loops, _ = run(Shuffled(5, 0))
-    for loop in loops:
-        journal = loop._journal
-        assert isinstance(journal, Memory)
+    journals = [Memory() for _ in range(3)]
+    run(Shuffled(5, 0), journals=journals)
+    for journal in journals:
         assert sorted(journal.saved) == list(range(40))
 
 
@@ -220,12 +220,12 @@ def test_what_a_measurer_says_that_it_takes_counts_before_it_is_tried(
 
 def test_what_takes_a_little_longer_than_expected_is_waited_for() -> None:
     """The time that is set aside for what follows is there for it, but for the checks."""
-    loop = SearchLoop(
-        dataclasses.replace(search_of(0), time_budget=100.0, after=2, checks_s=1.0), Memory()
+    search = dataclasses.replace(
+        search_of(0), time_budget=100.0, after=2, checks_s=1.0, cost_s=10.0
     )
-    loop._gaps.seconds = 10.0
+    loop = SearchLoop(search, Memory())
     for spent, late, over in ((68.0, False, False), (70.0, True, False), (99.5, True, True)):
-        loop._started = time.monotonic() - spent
+        loop.search = dataclasses.replace(search, began=time.monotonic() - spent)
         assert (loop.late(), loop.over) == (late, over)
 
 

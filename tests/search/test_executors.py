@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import multiprocessing
 import os
 import signal
 import socket
@@ -10,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,9 +39,9 @@ from autoturbo.search.executors import (
 )
 from autoturbo.search.executors.base import Answer
 from autoturbo.search.executors.lost_workers import ACQUITTED, RetryPolicy, lost
+from autoturbo.search.executors.ray_cluster_watch import ClusterWatch
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.search.executors.worker import HELD, PairCache
-from autoturbo.search.executors.worker_pool import Lost
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.simulator.outcomes import TIME_IS_UP, outcome_of
@@ -372,29 +372,26 @@ def test_cancelling_in_this_process() -> None:
 
 
 @pytest.mark.parametrize("kind", [InProcessExecutor, *POOLS])
-def test_a_signal_may_cancel_in_the_middle_of_anything(
-    kind: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_may_cancel_in_the_middle_of_anything(kind: type) -> None:
     """A handler runs between any two steps: one after it was seen that a task waits, say."""
     executor = build(kind, make_landscape, 1)
-    for queue in [name for name in ("_queue", "_pending", "_alone") if hasattr(executor, name)]:
-        monkeypatch.setattr(executor, queue, _Signalled(executor.cancel))
+    arrived = 0
+
+    def watch(_: object, event: str, called: Any) -> None:
+        nonlocal arrived
+        takes = event == "c_call" and called.__name__ == "popleft"
+        if takes and isinstance(next(iter(called.__self__), None), Task):
+            arrived += 1
+            executor.cancel()
+
+    sys.setprofile(watch)
     try:
-        assert 1 <= len(list(measured(executor, tasks(BATCH)))) < len(BATCH)
+        found = list(measured(executor, tasks(BATCH)))
     finally:
+        sys.setprofile(None)
         executor.close()
-
-
-class _Signalled(deque[Any]):
-    """A queue at whose first element a signal arrives."""
-
-    def __init__(self, handle: Callable[[], None]) -> None:
-        super().__init__()
-        self._handle = handle
-
-    def popleft(self) -> Any:
-        self._handle()
-        return super().popleft()
+    assert arrived
+    assert 1 <= len(found) < len(BATCH)
 
 
 @pytest.mark.full
@@ -403,7 +400,8 @@ def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
     executor.introduce("toy", Hanging)
     executor.put(tasks([BATCH[0], POISON]))
     assert [answer.number for answer in executor.take()] == [BATCH[0][0]]
-    pids = [w.process.pid for w in executor._workers]
+    pids = [process.pid for process in multiprocessing.active_children()]
+    assert pids
     executor.close()
     for pid in pids:
         assert pid is not None
@@ -413,7 +411,7 @@ def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
 @pytest.mark.full
 def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.path.append(sys.argv[1])\n"
+        "import multiprocessing, sys; sys.path.append(sys.argv[1])\n"
         "from tests.search.search_doubles import Hanging\n"
         "from autoturbo.schedule.knobs import Knobs\n"
         "from autoturbo.search.executors import ProcessExecutor, Task\n"
@@ -421,7 +419,9 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         "    pool = ProcessExecutor(1)\n"
         "    pool.introduce('toy', Hanging)\n"
         "    pool.put([Task('toy', 0, Knobs()), Task('toy', 1, Knobs(prefetch_depth=2))])\n"
-        "    pool.take(); print(pool._workers[0].process.pid, flush=True); pool.take()\n"
+        "    pool.take()\n"
+        "    print(multiprocessing.active_children()[0].pid, flush=True)\n"
+        "    pool.take()\n"
     )
     here = str(Path(__file__).parents[2])
     script = tmp_path / "driver.py"
@@ -535,7 +535,7 @@ def test_flags_choose_the_executor() -> None:
 )
 def test_an_address_without_ray_is_one_line(address: str) -> None:
     with pytest.raises(UsageError, match=address) as caught:
-        ray_session._probe(address)
+        ray_session.probe(address)
     assert "\n" not in str(caught.value)
 
 
@@ -547,7 +547,7 @@ def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch)
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()
         with pytest.raises(UsageError):
-            ray_session._probe(f"127.0.0.1:{server.getsockname()[1]}")
+            ray_session.probe(f"127.0.0.1:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
         accepting.join()
 
@@ -585,7 +585,7 @@ def test_a_resource_that_no_node_has_is_refused() -> None:
 def test_it_is_said_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray_actors, "_SAY_S", 0.3)
+    monkeypatch.setattr(ray_actors, "SAY_S", 0.3)
     OwnRay.start()
     ray: Any = importlib.import_module("ray")  # most of it is not annotated
     others = [ray.remote(num_cpus=1)(Landscape).remote() for _ in range(2)]
@@ -611,17 +611,22 @@ def test_it_is_said_what_is_waited_for(
 
 
 @pytest.mark.ray
-def test_a_lost_cluster_ends_a_run_at_once() -> None:
+def test_a_lost_cluster_ends_a_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watches: list[ClusterWatch] = []
+
+    def watched(address: str | None) -> ClusterWatch:
+        watches.append(ray_session.watch(address))
+        return watches[-1]
+
+    monkeypatch.setattr(ray_actors, "watch", watched)
     executor = build(RayExecutor, make_landscape)
-    assert isinstance(executor, RayExecutor)
-    transport = executor._transport
-    assert isinstance(transport, ray_actors._RayActors)
+    (watch,) = watches
     try:
-        transport.watch.lost = "Ray's head has died: Connection refused"
+        watch.lost = "Ray's head has died: Connection refused"
         with pytest.raises(ExecutorError):
             executor.put(tasks(BATCH))
     finally:
-        transport.watch.lost = None
+        watch.lost = None
         executor.close()
 
 
@@ -713,55 +718,35 @@ def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
 
 @pytest.mark.full
 @pytest.mark.ray
-def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None:
+def test_an_answer_that_came_before_its_actor_died_is_kept(tmp_path: Path) -> None:
     task, poison = tasks([BATCH[1], POISON])
-    executor = build(RayExecutor, Hanging, 1)
-    assert isinstance(executor, RayExecutor)
-    ray: Any = importlib.import_module("ray")  # most of it is not annotated
+    executor = build(RayExecutor, functools.partial(CountedDying, str(tmp_path)), 1)
     try:
-        outcomes(executor, BATCH[:1])
-        executor._pace.seconds = 0.1  # so fast that an actor is given the next order beforehand
-        assert executor._retries.verdict(task) is None  # it has lost an actor
+        outcomes(executor, BATCH[:1])  # so fast that an actor is given the next order beforehand
         executor.put([task, poison])
-        (worker,) = executor._workers
-        first, second = worker.references
-        ray.wait([first])
-        ray.kill(worker.actor)
-        ray.wait([second])
+        end = time.monotonic() + 20
+        while time.monotonic() < end and not any(tmp_path.iterdir()):
+            time.sleep(0.01)
+        time.sleep(1)  # by then Ray knows that the actor has died
         found = executor.take()
         assert [(a.number, a.outcome) for a in found] == [(task.number, expected()[task.number])]
-        assert executor._retries.acquitted == 1
-        assert list(executor._retries.tries) == [poison.key]  # it was alone from then on
-        assert list(executor._alone) == [poison]
+        assert [a.outcome for a in measured(executor, [])] == [lost(2)]
+        assert len(list(tmp_path.iterdir())) == 2  # it was alone from then on, so that each counts
     finally:
         executor.close()
 
 
-@pytest.mark.full
-@pytest.mark.ray
-def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
-    poison, other = tasks([POISON, BATCH[0]])
-    executor = build(RayExecutor, Hanging, 1)
-    assert isinstance(executor, RayExecutor)
-    try:
-        outcomes(executor, BATCH[1:4])
-        executor._pace.seconds = 0.1  # so fast that an actor is given the next order beforehand
-        executor.put([poison, other])
-        (worker,) = executor._workers
-        assert len(worker.orders) == 2
-        assert executor._bury(worker, Lost(ExecutorError("the actor died"))) == []
-        assert not executor._retries.tries
-        assert list(executor._alone) == [poison, other]
-        while (
-            not executor._workers or not executor._workers[0].orders or executor._alone[0] != other
-        ):
-            assert executor.take(0.1) == []  # another actor starts and builds its evaluator
-        (worker,) = executor._workers
-        assert len(worker.orders) == 1  # and has the poison alone, though it seems to be fast
-        executor._bury(worker, Lost(ExecutorError("the actor died")))
-        assert list(executor._retries.tries) == [poison.key]
-    finally:
-        executor.close()
+class CountedDying(Dying):
+    """Leaves a file for every time that it takes its process down."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        if knobs.prefetch_depth == POISON[1].prefetch_depth:
+            (self.folder / f"{time.monotonic_ns()}").touch()
+        return super().evaluate(knobs)
 
 
 def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:

@@ -24,9 +24,9 @@ LATE = Silence("no answer within 0.2 s", hung=True)
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster_watch, "_EVERY_S", 0.02)
-    monkeypatch.setattr(ray_cluster_watch, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(ray_cluster_watch, "_LATE", LATE.reason)
+    monkeypatch.setattr(ray_cluster_watch, "EVERY_S", 0.02)
+    monkeypatch.setattr(ray_cluster_watch, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(ray_cluster_watch, "LATE", LATE.reason)
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def test_a_dead_head_is_told_of_once(
         assert (watch.lost, watch.leaving_s) == (None, None)
         wait_for(lambda: watch.lost is not None)
         assert watch.lost == "Ray's head has died: Connection refused"
-        assert watch.leaving_s == ray_cluster_watch._LEAVE_S
+        assert watch.leaving_s == ray_cluster_watch.LEAVE_S
     assert caplog.messages == [watch.lost]
 
 

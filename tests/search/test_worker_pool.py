@@ -18,18 +18,18 @@ from tests.search.search_doubles import make_landscape, measurement
 DIED = Lost(ExecutorError("workers end"))
 GONE = Lost(ExecutorError("workers end"), excused=True)
 FINE = measurement(1.0)
-FIRST, SECOND = Task("toy", 0, Knobs()), Task("toy", 1, Knobs())
+FIRST, SECOND, THIRD = (Task("toy", number, Knobs()) for number in range(3))
 
 
 class Scripted:
-    """Replies to every order at once: a task's replies are the script's while there are any."""
+    """Replies at every second look: a task's replies are the script's while there are any."""
 
     noun, start_s = "a worker", None
 
     def __init__(self, width: int, script: dict[int, list[Reply]]) -> None:
         self.width, self.script = width, script
         self.replies: dict[Worker, deque[Reply]] = {}
-        self.killed = 0
+        self.killed = self.looks = 0
         self.sent: list[list[int]] = []
 
     def introduce(self, pair: str, make_evaluator: MakeEvaluator) -> None:
@@ -54,6 +54,9 @@ class Scripted:
 
     def wait(self, workers: Sequence[Worker], limit_s: float) -> list[tuple[Worker, Reply]]:
         del limit_s
+        self.looks += 1
+        if self.looks % 2:
+            return []
         return [(one, self.replies[one].popleft()) for one in workers if self.replies[one]]
 
     def kill(self, worker: Worker) -> None:
@@ -95,25 +98,32 @@ def test_a_lost_machine_is_nobodys_fault_for_some_times() -> None:
 
 
 def test_who_had_company_is_tried_alone_before_it_is_blamed() -> None:
-    transport = Scripted(1, {0: [DIED, DIED, Lost(DIED.error, reason="memory")]})
+    memory = Lost(DIED.error, reason="memory")
+    transport = Scripted(1, {0: [DIED, DIED, memory], 1: [DIED, DIED, DIED]})
     pool = pool_of(transport)
-    pool._pace.seconds = 0.1  # so fast that a worker is given the next order beforehand
-    found = outcomes(pool, [FIRST, SECOND])
-    assert found.pop(1) == FINE
-    failure = found.pop(0)
-    assert isinstance(failure, Failure)
-    assert failure == lost(2, "memory")
-    assert transport.sent == [[0], [1], [0], [0], [1]]
+    assert outcomes(pool, [THIRD]) == {2: FINE}
+    # that was so fast that a worker is given the next order beforehand
+    found = outcomes(pool, [FIRST, SECOND, THIRD])
+    assert found == {0: lost(2, "memory"), 1: lost(2), 2: FINE}
+    assert transport.sent == [[2], [0], [1], [0], [0], [1], [1], [2]]
+
+
+def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
+    transport = Scripted(1, {0: [DIED], 1: [DIED], 2: [DIED] * 4})
+    pool = pool_of(transport)
+    assert [outcomes(pool, [one]) for one in (FIRST, SECOND, THIRD)] == [
+        {0: FINE}, {1: FINE}, {2: lost(4)},
+    ]  # fmt: skip
 
 
 def test_places_that_go_take_the_workers_that_have_not_started() -> None:
     transport = Scripted(3, {})
     pool = pool_of(transport)
     pool.put([FIRST])
-    assert (len(pool._workers), transport.killed) == (3, 0)
+    assert (len(transport.replies), transport.killed) == (3, 0)
     transport.width = 1
     assert outcomes(pool, [SECOND]) == {0: FINE, 1: FINE}
-    assert (len(pool._workers), transport.killed) == (1, 2)
+    assert (len(transport.replies), transport.killed) == (1, 2)
 
 
 def test_time_that_ends_before_any_worker_came_is_an_error() -> None:
@@ -122,22 +132,26 @@ def test_time_that_ends_before_any_worker_came_is_an_error() -> None:
     with pytest.raises(ExecutorError):
         pool.withdraw()
     assert outcomes(pool, [SECOND]) == {1: FINE}
-    pool.put([FIRST, SECOND, Task("toy", 2, Knobs())])
+    pool.put([FIRST, SECOND, THIRD])
     pool.withdraw()  # something was measured, and two are on their way
     assert outcomes(pool, []) == {0: FINE, 1: FINE}
 
 
 def test_a_worker_that_stands_still_is_replaced() -> None:
-    transport = Scripted(1, {})
-    pool = WorkerPool[Worker](transport, timeout_s=5.0)
+    transport = Speechless(1, {})
+    pool = WorkerPool[Worker](transport, timeout_s=0.1)
     pool.put([FIRST, SECOND])
-    (worker,) = pool._workers
-    while not any(worker.orders):
-        pool._collect(0.0)
-        pool._assign()
-    transport.replies[worker].clear()
-    worker.since -= 6.0
     assert [answer.outcome for answer in pool.take()] == [
-        Failure("timeout", "not measured within 5 s")
+        Failure("timeout", "not measured within 0.1 s")
     ]
+    assert transport.killed == 1
     assert outcomes(pool, []) == {1: FINE}
+
+
+class Speechless(Scripted):
+    """Has a first worker that starts, and never says what it has measured."""
+
+    def measure(self, worker: Worker, portion: tuple[Task, ...]) -> None:
+        super().measure(worker, portion)
+        if len(self.sent) == 1:
+            self.replies[worker].clear()

@@ -197,7 +197,7 @@ def test_the_representative_is_the_first_part_of_the_class_that_has_most(
         classes = parts.shapes.tolist()
         most = max(classes.count(c) for c in classes)
         first = next(at for at, c in enumerate(classes) if classes.count(c) == most)
-        assert isolated._representative(parts).tolist() == [first]
+        assert isolated.representative(parts).tolist() == [first]
 
 
 @st.composite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -11,11 +10,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import autoturbo
+from autoturbo.hardware import load_target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulator.evaluator import Simulator
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome
 from autoturbo.testing import MEASURER_CHECKS, ContractError, MeasurerCase, check_measurer
 from autoturbo.testing import measurers as checks
+from autoturbo.testing.contract import small_networks
 
 Check = Callable[[MeasurerCase], None]
 
@@ -201,7 +204,10 @@ def test_what_never_ends_is_found() -> None:
 
 
 def test_what_is_said_not_to_be_measurable() -> None:
-    hard = functools.partial(lambda: checks._schedules(MeasurerCase(Simulator))[0])
+    def hard() -> Schedule:
+        graph, target = small_networks()[0], load_target("stcp920")
+        return build_schedule(ModelScheduler(graph, target, target.default_dtype), Knobs())
+
     with pytest.raises(ContractError):
         checks.failures_are_values(MeasurerCase(Simulator, unmeasurable=hard))
     checks.failures_are_values(MeasurerCase(Timid, unmeasurable=hard))

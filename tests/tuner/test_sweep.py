@@ -18,6 +18,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.report.sweep import Sweep
+from autoturbo.search.executors import measured
 from autoturbo.tuning import sweeping
 from autoturbo.tuning.sweeping import sweep
 from autoturbo.tuning.tuner import tune, tune_all
@@ -240,7 +241,7 @@ def test_more_of_what_only_helps_is_never_slower(
         "warm_starts": False,  # else few trials miss little
     }  # fmt: skip
     with monkeypatch.context() as alone:
-        alone.setattr(sweeping, "_borrow", lambda *_: None)
+        alone.setattr(sweeping, "neighbours", lambda *_: ())
         before = sweep(small(name), STCP920, vary, **asked)
     assert before.faster_lesser or name != GRIDS[0][0]  # what this is for
     found = sweep(small(name), STCP920, vary, **asked)
@@ -277,7 +278,7 @@ def test_what_neighbours_found_is_measured_once_and_kept(
         assert (best.run, best.trial) == (info.id, info.best_trial)
         before = {i.id: i.trials for i in store.runs()}
     with monkeypatch.context() as known:
-        known.setattr(sweeping, "_answers", _must_not)
+        known.setattr(sweeping, "measured", _must_not)
         assert told(sweep(small(name), STCP920, vary, **asked)) == told(first)
     with Database.open(tmp_path / "a.db") as store:
         assert {i.id: i.trials for i in store.runs()} == before
@@ -292,14 +293,13 @@ def test_an_interrupted_look_at_neighbours_goes_on(
     name, vary = GRIDS[0]
     asked: dict[str, Any] = {"trials": 4, "runs_folder": tmp_path}
     whole = sweep(small(name), STCP920, vary, database=tmp_path / "whole.db", **asked)
-    answers = sweeping._answers
 
     def stopped(*given: Any) -> Any:
-        yield from itertools.islice(answers(*given), 3)
+        yield from itertools.islice(measured(*given), 3)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as once:
-        once.setattr(sweeping, "_answers", stopped)
+        once.setattr(sweeping, "measured", stopped)
         with pytest.raises(InterruptedRunError):
             sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)
     again = sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)

@@ -153,8 +153,8 @@ def test_a_product_moves_its_operands_once_where_all_fit_and_each_time_where_non
 
 def test_fewer_bytes_than_the_optimum_are_called_impossible() -> None:
     row = TRAFFIC[0]
-    assert peers._traffic_cells(row, row.optimum)[-1] == "1.00"
-    assert peers._traffic_cells(row, 0.5 * row.optimum)[-1] == "0.50 impossible"
+    assert peers.traffic_cells(row, row.optimum)[-1] == "1.00"
+    assert peers.traffic_cells(row, 0.5 * row.optimum)[-1] == "0.50 impossible"
 
 
 def test_means_are_of_rows_with_a_figure_for_the_same_work() -> None:

@@ -206,7 +206,7 @@ def test_the_sweep_finds_what_all_pairs_have(count: int, seed: int, window: int)
         and not (least[two] >= last[one]).all()
         and not (least[one] >= last[two]).all()
     ]
-    with mock.patch.object(races, "_WINDOW", window):
+    with mock.patch.object(races, "WINDOW", window):
         assert unordered_pairs(table, last, least).tolist() == expected
 
 

@@ -18,46 +18,56 @@ from urllib.parse import unquote
 from autoturbo.commands.tuning.runs_site import EVENTS, RunsSite, Site
 from autoturbo.errors import AutoTurboError
 
-_TICK_S = 0.5
+TICK_S = 0.5
 """Seconds between two looks at what a page shows."""
 
 _BEAT_S = 2.0
 """Seconds without a change after which a stream says that it is still there."""
 
-_CONNECTIONS = 32
+CONNECTIONS = 32
 """Connections at a time, each of which has a thread: browsers open six."""
 
-_STREAMS = 16
+STREAMS = 16
 """Connections that tell what becomes of a page, one for each page in view."""
 
-_REQUEST_S = 10.0
+REQUEST_S = 10.0
 """Seconds in which a request has to come, and its page has to be taken."""
 
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 2\r\n\r\ntoo many connections"
 """The answer where all connections wait for their pages."""
 
 
-def served(host: str, port: int, database: str) -> ThreadingHTTPServer:
+def served(host: str, port: int, database: str) -> PageServer:
     """Return a server of the page of a database's runs; its user starts and ends it.
 
     Raises:
         OSError: The port cannot be had.
     """
-    return _Server((host, port), partial(_Page, host, RunsSite(database)))
+    return PageServer(host, port, RunsSite(database))
 
 
-class _Server(ThreadingHTTPServer):
-    """Has a thread for each of a few connections; half requests hold none of them for long."""
+class PageServer(ThreadingHTTPServer):
+    """Has a thread for each of a few connections; half requests hold none of them for long.
 
-    request_queue_size = _CONNECTIONS
+    Args:
+        host: Where it listens.
+        port: Where it listens; 0 for a free one.
+        site: Has the pages.
 
-    def __init__(self, *how: Any) -> None:
+    Attributes:
+        streams: The connections that may still follow a page.
+        ending: Is set once it answers nothing any more.
+    """
+
+    request_queue_size = CONNECTIONS
+
+    def __init__(self, host: str, port: int, site: Site) -> None:
         self._open: dict[Any, float | None] = {}
         """When each connection began; None once its request has come."""
         self._lock = threading.Lock()
-        self.streams = threading.Semaphore(_STREAMS)
+        self.streams = threading.Semaphore(STREAMS)
         self.ending = threading.Event()
-        super().__init__(*how)
+        super().__init__((host, port), partial(_Page, host, site))
 
     def shutdown(self) -> None:
         """Answer nothing any more, and end the streams."""
@@ -67,7 +77,7 @@ class _Server(ThreadingHTTPServer):
     def verify_request(self, request: Any, _: object) -> bool:
         """Let a connection have a thread, if need be that of the oldest half request."""
         with self._lock:
-            if len(self._open) >= _CONNECTIONS and not self._end_half(since=time.monotonic()):
+            if len(self._open) >= CONNECTIONS and not self._end_half(since=time.monotonic()):
                 with suppress(OSError):
                     request.send(_BUSY)
                 return False
@@ -77,7 +87,7 @@ class _Server(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """End what has sent half a request for too long; called twice a second."""
         with self._lock:
-            while self._end_half(since=time.monotonic() - _REQUEST_S):
+            while self._end_half(since=time.monotonic() - REQUEST_S):
                 pass
 
     def _end_half(self, since: float) -> bool:
@@ -112,8 +122,8 @@ class _Server(ThreadingHTTPServer):
 class _Page(BaseHTTPRequestHandler):
     """Answers requests from this computer, and none that another page sends here."""
 
-    timeout = _REQUEST_S
-    server: _Server
+    timeout = REQUEST_S
+    server: PageServer
 
     def __init__(self, host: str, site: Site, *connection: object) -> None:
         self._host, self._site = host, site
@@ -167,7 +177,7 @@ class _Page(BaseHTTPRequestHandler):
                 # of a browser that has left, or takes nothing any more, this is where it is seen
                 self.wfile.write(f"{event if event != told else ':'}\n\n".encode())
                 told, at = event, now
-            if self.server.ending.wait(_TICK_S):
+            if self.server.ending.wait(TICK_S):
                 return
 
     def _answer(self, status: HTTPStatus, page: bytes) -> None:

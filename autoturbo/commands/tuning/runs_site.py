@@ -22,7 +22,7 @@ EVENTS: Final = "/events"
 _REPORT: Final = "/report/"
 _WHOLE: Final = "/whole"
 
-_FRESH_S: Final = 0.4
+FRESH_S: Final = 0.4
 """Seconds for which what was read of the database is taken to be so."""
 
 _SHARE: Final = 8
@@ -60,7 +60,7 @@ class Watch:
             if began >= self._next:
                 self._look()
                 took = time.monotonic() - began
-                self._next = began + max(_FRESH_S, _SHARE * took)
+                self._next = began + max(FRESH_S, _SHARE * took)
             return self._runs
 
     def ended(self) -> frozenset[str]:

@@ -23,11 +23,13 @@ EXAMPLE = "autoturbo doctor"
 MODEL, TRIALS = "alexnet", 2
 """What is tuned to have everything compiled."""
 
-_PACKAGES = (
+PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "rich", "PyYAML", "pydantic"),
     "annotated-types",
     *("argcomplete", "jinja2", "scipy"),
 )
+"""What has to be installed; xgboost is apart, as either of two packages brings it."""
+
 _OPTIONAL = tuple(requirement.partition(">=")[0] for requirement in LIBRARIES.values())
 
 
@@ -87,7 +89,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _versions() -> dict[str, Any]:
-    needed = {name: _version(name) for name in _PACKAGES}
+    needed = {name: _version(name) for name in PACKAGES}
     # either package brings the module; the one without CUDA is what we ask for
     needed["xgboost"] = _version("xgboost-cpu") or _version("xgboost")
     return {

@@ -19,7 +19,7 @@ from autoturbo.search.executors.worker_pool import START_S, Lost, Reply, Worker,
 _OWN_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 """Names that Ray takes for no resource of the user's."""
 
-_SAY_S = 5.0
+SAY_S = 5.0
 """Seconds without any actor after which it is said what is waited for."""
 
 _LOST_MACHINE = ("node has died", "node was", "its node", "ActorUnavailable", "unavailable")
@@ -179,7 +179,7 @@ class _RayActors:
     def _check_progress(self, waited_s: float) -> None:
         """Say what is waited for while no actor comes, and raise an error if none can start."""
         self._waited_s += waited_s
-        if self._waited_s > _SAY_S and not self._said:
+        if self._waited_s > SAY_S and not self._said:
             self._said = True
             LOG.warning("waiting for Ray: %s; 'ray status' shows more", self.waits_for())
         if self._waited_s > START_S and self.watch.machines.unused(self._takes):

@@ -24,15 +24,16 @@ LOG = logging.getLogger("autoturbo")
 NODE = "Ray's node of this machine"
 """What the node is called that this process is connected to."""
 
-_EVERY_S = 1.0
+EVERY_S = 1.0
 """Seconds between two tries of the head's port, and between two looks at the machines."""
 
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 """Seconds for the head to answer a try: one that is busy takes milliseconds."""
 
-_LATE = f"no answer within {_PATIENCE_S:g} s"
+LATE = f"no answer within {PATIENCE_S:g} s"
+"""What is said of a server that takes longer."""
 
-_LEAVE_S = 10.0
+LEAVE_S = 10.0
 """Seconds for Ray to let go of a dead head; it takes five."""
 
 _FAILURES = 3
@@ -112,16 +113,16 @@ class Silence(NamedTuple):
 def silence_of(address: tuple[str, int]) -> Silence | None:
     """Return why a server does not answer; None where it does."""
     try:
-        with socket.create_connection(address, _PATIENCE_S) as connection:
+        with socket.create_connection(address, PATIENCE_S) as connection:
             try:
                 connection.sendall(_GREETING)
                 connection.recv(1)
             except TimeoutError:
-                return Silence(_LATE, hung=True)
+                return Silence(LATE, hung=True)
             except OSError:  # it wants to be greeted otherwise
                 return None
     except TimeoutError:
-        return Silence(_LATE)
+        return Silence(LATE)
     except OSError as error:
         return Silence(error.strerror or str(error))
     return None
@@ -182,19 +183,19 @@ class ClusterWatch:
         Leaving a head that is hung, Ray waits for ever.
         """
         silent = [server for server in self._servers if server.silences]
-        if any(server.silences[-1].reason == _LATE for server in silent):
+        if any(server.silences[-1].reason == LATE for server in silent):
             return 0.0
-        return _LEAVE_S if silent else None
+        return LEAVE_S if silent else None
 
     def close(self) -> None:
         """End its threads; those that wait for an answer are left to themselves."""
         self._ended.set()
         for thread in self._threads if self.leaving_s is None else ():
-            thread.join(_PATIENCE_S)
+            thread.join(PATIENCE_S)
 
     def _repeated(self, step: Callable[[], None]) -> threading.Thread:
         def repeat() -> None:
-            while self.lost is None and not self._ended.wait(_EVERY_S):
+            while self.lost is None and not self._ended.wait(EVERY_S):
                 step()
 
         thread = threading.Thread(target=repeat, daemon=True)

@@ -117,7 +117,7 @@ def connect(
         return Session(owner=False)
     local, mode = address in (None, "", LOCAL), os.environ.get(_AUTH_MODE)
     if not local:
-        _probe(str(address))
+        probe(str(address))
     _refresh_authentication()
     more: dict[str, Any] = {"runtime_env": dict(runtime_env)} if runtime_env else {}
     if not local:
@@ -319,8 +319,15 @@ def _restore(name: str, before: str | None) -> None:
         os.environ[name] = before
 
 
-def _probe(address: str) -> None:
-    """Refuse an address where nothing listens, long before Ray would."""
+def probe(address: str) -> None:
+    """Refuse an address where no cluster listens, long before Ray would.
+
+    Args:
+        address: Of a cluster; ``auto`` is left to Ray.
+
+    Raises:
+        UsageError: It is no address, or no cluster answers there.
+    """  # noqa: DOC501  _unreachable() makes the error
     if address == "auto":
         return
     try:

@@ -295,11 +295,20 @@ def _cover(table: list[list[Best]]) -> LayerPartition:
 
 
 def _setting(context: SchedulingContext, knobs: Knobs, found: Iterable[Best]) -> Knobs:
-    overrides = tuple(_override(context, best.variant) for best in found)
+    overrides = tuple(override_of(context, best.variant) for best in found)
     return dataclasses.replace(knobs, overrides=overrides)
 
 
-def _override(context: SchedulingContext, variant: Variant) -> SubGraphKnobs:
+def override_of(context: SchedulingContext, variant: Variant) -> SubGraphKnobs:
+    """Return the override with which Algorithm 2 forms a sub-graph in one of its variants.
+
+    Args:
+        context: The model on the target.
+        variant: The way to compute the sub-graph.
+
+    Returns:
+        The knobs of its last layer, at which the sub-graph is cut.
+    """
     own, last = variant.own, context.layers[variant.layers[-1]]
     return dataclasses.replace(
         own,

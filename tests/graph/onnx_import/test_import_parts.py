@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, TypeProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from autoturbo.errors import ModelError
+from autoturbo.graph.importer import fold
 from autoturbo.graph.importer.assemble import check_size, plain_attributes
 from autoturbo.graph.importer.external_data import (
     INDICES,
@@ -170,14 +172,21 @@ def test_what_inference_leaves_open_is_taken_from_the_file() -> None:
 # -------------------------------------------------------------------------------------------- fold
 
 
-def test_like_nodes_share_an_evaluator() -> None:
+def test_like_nodes_share_an_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[ReferenceEvaluator] = []
+
+    def build(*given: Any, **how: Any) -> ReferenceEvaluator:
+        built.append(ReferenceEvaluator(*given, **how))
+        return built[-1]
+
+    monkeypatch.setattr(fold, "ReferenceEvaluator", build)
     folder = Folder({"": 17})
     for k in range(3):
         made = node("Add", [f"a{k}", f"b{k}"], [f"c{k}"])
         result = folder.evaluate(made, [known("", data=[k]), known("", data=[1])])
         assert result is not None
         assert result[0].tolist() == [k + 1]
-    assert len(folder._evaluators) == 1
+    assert len(built) == 1
 
 
 def test_absent_inputs_stay_absent() -> None:

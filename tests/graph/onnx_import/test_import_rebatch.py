@@ -386,7 +386,7 @@ def test_a_file_that_cannot_be_written_for_one_sample_keeps_its_batch(
 ) -> None:
     """The space holds only what can be written: samples are not shared out then."""
     assert trace_batch(load(resized(4))).obstacle is None
-    monkeypatch.setattr(Rebatch, "_scale_resize_sizes", lambda _, __, inputs: inputs)
+    monkeypatch.setattr(Rebatch, "adjust", lambda _, __, inputs: inputs)
     obstacle = trace_batch(load(resized(4))).obstacle
     assert obstacle is not None
     assert (obstacle.operator, obstacle.kind) == ("Concat_2", "Concat")

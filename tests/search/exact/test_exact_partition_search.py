@@ -62,7 +62,7 @@ def brute_force(graph: Graph, machine: Target, grid: Grid) -> float:
     for cover in covers(sets, frozenset(range(len(context.layers)))):
         ways = [list(variants_of(context, layers, grid)) for layers in cover]
         for way in itertools.product(*ways):
-            own = tuple(exact._override(context, variant) for variant in way)
+            own = tuple(exact.override_of(context, variant) for variant in way)
             knobs = dataclasses.replace(FREE, overrides=own)
             if {s.layers for s in plan(evaluator.model_scheduler, knobs).subgraphs} != set(cover):
                 continue
