@@ -173,6 +173,9 @@ MODELS = {
     ),
 }  # fmt: skip
 
+UNWRITTEN = ("integers over nothing",)
+"""ONNX Runtime leaves its output as the memory was: there are no numbers to compare."""
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_with_nothing_in_it_is_scheduled_and_checked(name: str, tmp_path: Path) -> None:
@@ -182,10 +185,10 @@ def test_a_model_with_nothing_in_it_is_scheduled_and_checked(name: str, tmp_path
         import_model(path), target(cores=2, lb=1024, gb=1 << 13, clusters=2, weights=512), "float16"
     )
     assert scheduler.model.opaque == ()
-    result = verify_schedule(build_schedule(scheduler, Knobs()), path=path)
+    given = None if name in UNWRITTEN else path
+    result = verify_schedule(build_schedule(scheduler, Knobs()), path=given)
     assert [finding.message for finding in result.findings] == []
-    assert result.numbers is not None
-    assert result.numbers.whole
+    assert name in UNWRITTEN or (result.numbers is not None and result.numbers.whole)
 
 
 def test_a_model_that_only_makes_what_is_empty_says_so(tmp_path: Path) -> None:
