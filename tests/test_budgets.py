@@ -57,6 +57,7 @@ def test_an_import_is_cheap() -> None:
     assert peak < 60 * MIB
 
 
+@pytest.mark.full
 def test_a_small_run_is_cheap() -> None:
     loops, peak = measured(TUNE)
     assert loops < 110

@@ -201,6 +201,7 @@ def test_each_version_keeps_its_own(
     assert (second(3), sum(second.stats.cache_hits.values())) == (6, 0)
 
 
+@pytest.mark.full
 def test_all_of_it_runs_without_the_compiler() -> None:
     """One schedule, built and simulated: the same figures, and no warning."""
     command = [sys.executable, "-W", "error", "-m", "autoturbo", "--json", "simulate", "dlrm"]

@@ -150,6 +150,7 @@ def without_ray(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_all_but_ray_works_where_ray_is_not_installed(tmp_path: Path) -> None:
     program = """
 import autoturbo
@@ -196,6 +197,7 @@ def test_the_flag_for_ray_is_one_line_where_it_is_not_installed(
     assert (found["ok"], found["state"][: len(NEEDS_RAY)]) == (False, NEEDS_RAY)
 
 
+@pytest.mark.full
 def test_a_run_is_not_resumed_with_ray_where_it_is_not_installed(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

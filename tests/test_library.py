@@ -151,6 +151,7 @@ def settings_of(simulation: Simulation, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_setting_is_the_same_in_all_forms(tmp_path: Path) -> None:
     pair = "squeezenet1_1", "mlu100"
     first = autoturbo.simulate(*pair, {"prefetch_depth": 3})

@@ -139,6 +139,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert sources <= names
 
 
+@pytest.mark.full
 def test_an_unpacked_wheel_finds_its_data(wheel: Path, tmp_path: Path) -> None:
     (file,) = wheel.glob("*.whl")
     zipfile.ZipFile(file).extractall(tmp_path)  # noqa: S202  it was built above

@@ -54,6 +54,7 @@ def test_no_samples_per_second_are_printed_where_inputs_do_not_agree(line: str, 
     assert "notes" not in known.object
 
 
+@pytest.mark.full
 def test_a_run_without_a_known_batch_has_all_but_samples_per_second(cli: Cli) -> None:
     tuned = cli("--json", "tune", "pair.onnx", "--trials", "2")
     assert tuned.object["best"]["throughput_per_s"] is None

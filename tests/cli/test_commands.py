@@ -51,6 +51,7 @@ def test_inspect(cli: Cli) -> None:
     assert "Conv Relu" in text
 
 
+@pytest.mark.full
 def test_products_on_the_vector_engine_are_stated(cli: Cli) -> None:
     """Depthwise and of one row: beside the bound, in JSON, and below the table of matrix use."""
     options = ("mobilenet_v2", "--target", "goya", "--batch", "1")
@@ -130,6 +131,7 @@ def test_samples_that_cannot_be_told_apart_are_shown_with_the_cost(cli: Cli) -> 
     assert "the batch is processed whole" in alone
 
 
+@pytest.mark.full
 def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:
     from autoturbo.datasets import workloads
 
@@ -382,6 +384,7 @@ def test_doctor_says_that_nothing_can_be_kept(cli: Cli, monkeypatch: pytest.Monk
     assert found["ok"] == (found["files"] > 0)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_doctor_reaches_for_ray(cli: Cli) -> None:
     assert cli("--json", "doctor", "--ray").object["ray"]["state"].startswith("reached, ")

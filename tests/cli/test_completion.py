@@ -76,6 +76,7 @@ def asked(shell: list[str], script: str, lines: list[str], folder: Path) -> list
     return [set(line.split()) for line in done.stdout.split("\n")[:-1]]
 
 
+@pytest.mark.full
 def test_bash_offers_what_there_is(world: tuple[Cli, str]) -> None:
     cli, run = world
     lines = {**LINES, f"autoturbo verify tiny.onnx --run {run[:3]}": {run}}

@@ -27,6 +27,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
+@pytest.mark.full
 def test_train_and_judge(cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def judged(*asked: str) -> list[dict[str, Any]]:
         judge(["data", "--json", *asked])

@@ -142,6 +142,7 @@ def half_requests(port: int, number: int) -> Iterator[list[socket.socket]]:
         yield found
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are looked up there")
 def test_half_requests_hold_few_threads_and_nobody_up(cli: Cli, run: str) -> None:
     assert run
@@ -295,6 +296,7 @@ def visit(page: Page, address: str) -> None:
     wait_for(lambda: page.run("document.readyState") == "complete" and "live" in text(page))
 
 
+@pytest.mark.full
 def test_runs_that_end_stay_in_view_and_others_are_read_once(run: str) -> None:
     with Database.open("autoturbo.db", create=False) as database:
         info = database.run(run)
@@ -315,6 +317,7 @@ def test_runs_that_end_stay_in_view_and_others_are_read_once(run: str) -> None:
     assert 'id="going-60e5"' in dashboard_part(last, "autoturbo.db", watch.ended())
 
 
+@pytest.mark.full
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_browser_sees_a_run_go_on_without_loading_anew(
@@ -357,6 +360,7 @@ def test_a_browser_sees_a_run_go_on_without_loading_anew(
     assert f"autoturbo resume {name}" in text(tab)
 
 
+@pytest.mark.full
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_page_that_nobody_sees_holds_no_stream_and_one_without_server_says_so(

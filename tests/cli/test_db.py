@@ -336,6 +336,7 @@ def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
 def test_a_killed_run_is_shown_as_killed_and_resumed(here: Cli) -> None:
     command = ["tune", "tiny.onnx", "--trials", "5000", "--sampler", "random", "--db", "at.db"]

@@ -52,6 +52,7 @@ def four(made: tuple[Path, dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
     return made[2]
 
 
+@pytest.mark.full
 def test_a_run_beside_a_file_of_another_batch(
     cli: Cli, one: dict[str, Any], four: dict[str, Any]
 ) -> None:

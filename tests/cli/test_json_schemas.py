@@ -79,6 +79,7 @@ def test_every_schema_is_one() -> None:
         assert schema["description"].endswith("."), name
 
 
+@pytest.mark.full
 def test_every_line_is_as_its_schema_says(lines: Lines) -> None:
     for name in RUNS:
         results = [line for line in lines[name] if not is_error(line)]
@@ -87,6 +88,7 @@ def test_every_line_is_as_its_schema_says(lines: Lines) -> None:
             assert [(name, e.message) for e in validator(name).iter_errors(line)] == []
 
 
+@pytest.mark.full
 def test_errors_are_as_their_schema_says(lines: Lines) -> None:
     errors = [line for of in lines.values() for line in of if is_error(line)]
     assert {line["error"]["kind"] for line in errors} >= {"usage", "model", "run", "infeasible"}
@@ -98,6 +100,7 @@ LOOSE = ("targets schema", "db schema", "schema", "targets show")
 """These print documents that have schemas of their own."""
 
 
+@pytest.mark.full
 def test_nothing_unknown_and_nothing_missing_passes(lines: Lines) -> None:
     optional = {"numbers_skipped", "front"}
     for name in [name for name in RUNS if name not in LOOSE]:
@@ -114,6 +117,7 @@ OPTIONAL: dict[str, set[str]] = {name: set() for name in RUNS} | {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["tune", "compare", "show", "db list"])
 def test_a_measurement_is_strict_wherever_it_stands(name: str, lines: Lines) -> None:
     line = copy.deepcopy(next(line for line in lines[name] if not is_error(line)))

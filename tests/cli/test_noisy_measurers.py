@@ -20,6 +20,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return faulty_measurers.cli_with_boards(tmp_path, monkeypatch)
 
 
+@pytest.mark.full
 def test_a_gain_has_its_interval(cli: Cli) -> None:
     words = ("tune", "alexnet", "--batch", "1", "--measurer", "noisy", "--trials", "16")
     ran = cli(*words)
@@ -42,6 +43,7 @@ def test_a_gain_has_its_interval(cli: Cli) -> None:
     assert (more["trials"], more["confidence"]["demonstrated"]) == (20, True)
 
 
+@pytest.mark.full
 def test_apply_names_the_board_whose_schedule_there_is(cli: Cli) -> None:
     words = ("alexnet", "--batch", "1")
     assert cli("tune", *words, "--measurer", "noisy", "--trials", "4", "-q").status == 0

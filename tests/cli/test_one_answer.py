@@ -162,12 +162,14 @@ def test_no_gain_is_stated_over_a_base_that_lacks_a_candidate(cli: Cli) -> None:
     assert cli("--json", "show", line["run"]).object["lacking"] == line["lacking"]
 
 
+@pytest.mark.full
 def test_a_last_check_that_fails_leaves_what_was_measured_well(cli: Cli) -> None:
     ran = tuned(cli, "failing-last")
     assert ran.status == 0, ran.err
     assert any("measuring it again failed: " in note for note in ran.object["notes"])
 
 
+@pytest.mark.full
 def test_a_measurer_that_turns_out_to_vary_is_raced(cli: Cli) -> None:
     line = tuned(cli, "unsteady").object
     assert line["confidence"]["demonstrated"]
@@ -203,6 +205,7 @@ def test_a_run_of_failures_hands_nothing_out(cli: Cli) -> None:
     assert cli("--json", "explain", run).object["trial"] is None
 
 
+@pytest.mark.full
 def test_a_report_is_made_without_the_board(cli: Cli) -> None:
     """From recorded figures, with intervals and without bytes that nobody told."""
     (cli.folder / "lease").touch()
@@ -226,6 +229,7 @@ def test_a_report_is_made_without_the_board(cli: Cli) -> None:
     assert json.loads(file.read_text())["expected"]["ddr_bytes"] is None
 
 
+@pytest.mark.full
 def test_the_heuristic_stands_in_one_row(cli: Cli) -> None:
     ran = cli("tune", MODEL, "--trials", "4", "--baselines", "graphturbo,tvm")
     names = [row.split()[0] for row in ran.out.splitlines() if " us " in row and "kB" in row]

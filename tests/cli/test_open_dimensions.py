@@ -77,6 +77,7 @@ def test_what_cannot_be_guessed_is_asked_for_with_what_to_type(cli: Cli) -> None
     assert cli("inspect", "open.onnx", *flags.split()).status == 0
 
 
+@pytest.mark.full
 def test_a_run_keeps_the_names_and_other_commands_have_them_from_it(cli: Cli) -> None:
     tuned = cli("--json", "tune", "open.onnx", "--trials", "2", "--batch", "4", *DIMS.split())
     run = tuned.object["run"]

@@ -223,6 +223,7 @@ def pressed(*_: object, **__: object) -> None:
     time.sleep(1)
 
 
+@pytest.mark.full
 def test_an_interrupted_sweep_says_how_to_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it looks for runs of its points, and for what their neighbours found."""
     for place in ("database.Database.runs", "tuning.sweeping.neighbours"):
@@ -391,6 +392,7 @@ def test_a_plug_in_measures_the_heuristic_once_and_the_best_once_more(
 # What a killed run leaves
 
 
+@pytest.mark.full
 def test_temporary_files_of_killed_runs_are_taken_away(cli: Cli) -> None:
     first = cli("--json", *TUNE, "--trials", "1").object
     folder = Path(first["schedule_file"]).parent

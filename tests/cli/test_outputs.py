@@ -194,6 +194,7 @@ def test_an_output_replaces_its_own_kind_and_what_is_empty(
         assert ran.status == 0, ran.err
 
 
+@pytest.mark.full
 def test_what_one_command_wrote_another_does_not_replace(cli: Cli, run: str) -> None:
     kinds = ["apply", "report", "trace", "db best", "db export"]
     places = {name: f"{name}.jsonl" if name == "db export" else f"{name}.out" for name in kinds}

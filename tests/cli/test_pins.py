@@ -27,6 +27,7 @@ def layer(model: str) -> str:
     return layers_of(import_model(model))[-1].name
 
 
+@pytest.mark.full
 def test_a_pinned_result_has_the_pins_and_is_told_as_pinned(cli: Cli, model: str) -> None:
     name = layer(model)
     flags = ["--fix", "prefetch_depth=3", "--fix", f"{name}.tile_subdivision=2"]

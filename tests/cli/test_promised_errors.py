@@ -29,7 +29,14 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path / "here", monkeypatch)
 
 
-@pytest.mark.parametrize("name", PROMISES)
+SLOW = ("worker", "hangs", "nan")
+"""Measurers that fail in other ways than by an exception; the full tier waits for them."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in PROMISES],
+)
 def test_one_clear_line(name: str, cli: Cli) -> None:
     promise: Promise = PROMISES[name]
     disk = cli.folder / "disk"
@@ -50,6 +57,7 @@ def test_no_error_where_the_work_can_be_done(name: str, cli: Cli) -> None:
     assert LINES[name] in ran.out.splitlines()
 
 
+@pytest.mark.full
 def test_a_measurer_that_fails_now_and_then_loses_nothing_else(cli: Cli) -> None:
     flags = ["--measurer", "moody", "--trials", "6", "--sampler", "random"]
     ran = cli("--json", "tune", "-q", saved(cli, tiny()), *flags)

@@ -21,6 +21,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
+@pytest.mark.full
 def test_the_report_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli) -> None:
     run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2").object["run"]
     said = cli("--json", "report", run).object
@@ -97,6 +98,7 @@ def test_of_a_machine_no_whole_report_is_promised(cli: Cli) -> None:
     assert f"autoturbo replay {found}" in page
 
 
+@pytest.mark.full
 def test_a_page_that_cannot_be_written_is_a_line_and_the_index_lacks_its_link(cli: Cli) -> None:
     first, second = tuned(cli, "alexnet", "zfnet")
     mine = Path(f"runs/alexnet-stcp920-{first['run']}/light.html")

@@ -110,6 +110,7 @@ def test_what_cannot_be_is_one_line_before_anything_runs(
     assert not Path("autoturbo.db").exists()
 
 
+@pytest.mark.full
 def test_a_long_sweep_wants_to_be_agreed_to(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoturbo.commands.tuning.sweep.LONG_S", 0.0)
     ran = cli("sweep", *MODEL, *VARY)

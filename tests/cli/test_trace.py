@@ -15,6 +15,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
+@pytest.mark.full
 def test_the_timeline_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli) -> None:
     run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2").object["run"]
     said = cli("--json", "trace", run).object

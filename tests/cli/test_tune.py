@@ -186,6 +186,7 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert all(1 <= k["tried"] <= k["offered"] for k in found["knobs"])
 
 
+@pytest.mark.full
 def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
     run = tuned(cli)["run"]
     found = cli("--json", "explain", run, "--no-what-if").object
@@ -239,6 +240,7 @@ def test_explain_refuses_a_model_that_changed(cli: Cli) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_several_models_and_targets(cli: Cli) -> None:
     flags = ["--target", "stcp920", "--target", "goya", "--batch", "1", "--trials", "1", "--json"]
     ran = cli("tune", MODEL, "zfnet", *flags)
@@ -284,6 +286,7 @@ def test_several_pairs_end_with_a_line_for_each_and_one_matrix(
     assert quiet.out.count("stcp920") == 3
 
 
+@pytest.mark.full
 def test_several_pairs_end_with_titled_tables_and_one_matrix_if_asked(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +372,7 @@ def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
     assert again["best"]["latency_s"] <= first["best"]["latency_s"]
 
 
+@pytest.mark.full
 def test_resume_says_what_tune_said_of_the_beginning(cli: Cli) -> None:
     begun = cli("tune", MODEL, "--batch", "1", "--trials", "2").out.splitlines()
     (only,) = cli("--json", "runs").object["runs"]
@@ -392,6 +396,7 @@ def test_places_are_checked_before_the_model_is_read(cli: Cli, flags: list[str],
     assert (ran.status, ran.out, ran.err) == (2, "", f"error: {said}\n")
 
 
+@pytest.mark.full
 def test_resume_writes_the_copy_anew(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tuned(cli, "-o", "best.json", trials=1)
     before = (cli.folder / "best.json").read_text()
@@ -407,6 +412,7 @@ def test_resume_writes_the_copy_anew(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     assert (cli.folder / "below" / "mine.json").read_text() == copy
 
 
+@pytest.mark.full
 def test_resume_goes_on_where_the_copy_s_folder_is_gone(cli: Cli) -> None:
     (cli.folder / "gone").mkdir()
     first = tuned(cli, "-o", "gone/best.json", trials=1)
@@ -422,6 +428,7 @@ def test_resume_goes_on_where_the_copy_s_folder_is_gone(cli: Cli) -> None:
     assert cli("--json", "runs").object["runs"][0]["trials"] == 2
 
 
+@pytest.mark.full
 def test_resume_for_some_time(cli: Cli) -> None:
     first = tuned(cli, trials=1)
     ran = cli("--json", "resume", first["run"], "--time-budget", "0.3")
@@ -491,6 +498,7 @@ def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:
     assert ran.err == "error: autoturbo.db: no run 'zzz'; 'autoturbo runs' lists them\n"
 
 
+@pytest.mark.full
 def test_compare_before_and_after(cli: Cli) -> None:
     before = cli("--json", "compare", MODEL, "--batch", "1")
     assert list(before.object["schedulers"])[-1] != "tuned"
@@ -555,6 +563,7 @@ def test_database_best(cli: Cli) -> None:
     assert (ran.status, (cli.folder / "none.json").exists()) == (1, False)
 
 
+@pytest.mark.full
 def test_database_best_by_what_is_in_the_files(cli: Cli) -> None:
     from autoturbo.datasets import workloads
 
@@ -905,6 +914,7 @@ def of_run(cli: Cli) -> str:
     return str(run["run"])
 
 
+@pytest.mark.full
 def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
     stcp920 = load_target("stcp920")
     for percent in (1, 900):
@@ -925,6 +935,7 @@ def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
     assert [one["known_error"] for one in both] == [0.01, 9]
 
 
+@pytest.mark.full
 def test_the_known_error_is_that_of_kernels_as_long(cli: Cli) -> None:
     """A mean launch of its kernels is the same whatever the regime, so one file calls it short."""
     known = Calibration(0.06, 20, "board.csv", error_below=0.5, error_above=0.05, rows_below=4)
@@ -937,6 +948,7 @@ def test_the_known_error_is_that_of_kernels_as_long(cli: Cli) -> None:
     assert [one["known_error"] for one in both] == [0.05, 0.5]
 
 
+@pytest.mark.full
 def test_several_seeds_are_told_together(cli: Cli) -> None:
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "4", "--seeds", "3", "--seed", "7")
     assert ran.status == 0, ran.err

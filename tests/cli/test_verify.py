@@ -13,6 +13,7 @@ from autoturbo.database import Database
 from autoturbo.extras import how_to_install
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier import VERIFIER_VERSION
+from autoturbo.verifier.apart import check_numbers_apart
 from autoturbo.verifier.findings import Check, Finding, Numbers, Verification
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
@@ -96,6 +97,7 @@ def test_without_the_numbers(cli: Cli) -> None:
     assert cli("verify", "tiny.onnx", "--no-numbers", "-q").err == ""
 
 
+@pytest.mark.full
 def test_a_schedule_file_a_run_and_a_knobs_file(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     knobs = cli("--json", "show", found["run"]).object["knobs"]
@@ -159,6 +161,7 @@ def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
     (cli.folder / "none").mkdir()
     (cli.folder / "none" / "onnxruntime.py").write_text("raise ImportError('none here')\n")
     monkeypatch.syspath_prepend(str(cli.folder / "none"))  # a child sees what its parent sees
+    monkeypatch.setattr("autoturbo.verifier.apart.check_numbers_apart", check_numbers_apart)
     ran = cli("--json", "verify", saved(cli, tiny()))
     assert (ran.status, ran.object["numbers"]) == (1, "skipped")
     assert "pip install" in ran.object["ran"]["skipped"]
@@ -168,6 +171,7 @@ def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
 def test_onnx_runtime_may_die_and_verify_says_of_what(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("autoturbo.verifier.apart.check_numbers_apart", check_numbers_apart)
     monkeypatch.setattr("autoturbo.verifier.apart.CHILD", "import os; os.abort()")
     ran = cli("--json", "verify", saved(cli, tiny()))
     assert (ran.status, ran.object["memory"], ran.object["numbers"]) == (1, "ok", "skipped")
@@ -196,6 +200,7 @@ def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
     assert "\nverified: regions, memory, numbers\n" in cli("show", found["run"]).out
 
 
+@pytest.mark.full
 def test_a_failed_check_is_not_recorded(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tuned(cli)
     running(monkeypatch, Numbers(1, whole=True, seed=0, max_abs_error=0.5, findings=(FAR,)))

@@ -83,6 +83,7 @@ def test_latencies_are_kept_and_times_of_kernels_are_not_made_up(
     assert "Measured by board@1" in readme(card)
 
 
+@pytest.mark.full
 def test_a_shard_that_is_cut_short_loses_no_measurement(
     made: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

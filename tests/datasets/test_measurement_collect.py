@@ -59,6 +59,7 @@ def test_it_has_a_shard_for_every_model_and_target(whole: Path) -> None:
     }
 
 
+@pytest.mark.full
 def test_several_processes_make_the_same_files(whole: Path, models: Path, tmp_path: Path) -> None:
     collect(collection(models), tmp_path, jobs=2)
     assert content(tmp_path) == content(whole)
@@ -117,6 +118,7 @@ collect(collection(Path({str(models)!r})), Path({str(tmp_path)!r}))
     assert [step.done for step in seen] == [1, 2, 3, 4]
 
 
+@pytest.mark.full
 def test_processes_end_with_the_one_that_started_them(models: Path, tmp_path: Path) -> None:
     script = f"""
 import sys, time

@@ -133,6 +133,7 @@ def test_predictions_are_those_of_the_time() -> None:
     assert predictions(trials[:5], ranker(), 4) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_a_run_is_predicted_whole_from_the_package_model() -> None:
     facts = small_facts()
     assert facts.predictions is not None

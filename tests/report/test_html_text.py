@@ -207,6 +207,7 @@ def test_the_summary_says_what_speaks_against_them() -> None:
     assert "2 faster trial(s) failed a check" in said(facts)
 
 
+@pytest.mark.full
 def test_the_commands_can_be_parsed_and_say_what_was_asked() -> None:
     facts = facts_of(residual(), trials=3, seed=5, objective="latency,ddr-bytes", patience=7)
     tune, replay, simulate, verify = (
@@ -242,6 +243,7 @@ def test_a_run_without_a_schedule_has_no_report() -> None:
         gather(info, "failed", (), None, None, graph, Evaluator(graph, STCP920, "float16"))
 
 
+@pytest.mark.full
 def test_samples_that_cannot_be_told_apart_are_on_the_first_screen() -> None:
     graph = model("(float[4,8] x) => (float[4,8] y)", "y = Softmax <axis = 0> (x)")
     evaluator = Evaluator(graph, STCP920, "float16")

@@ -173,6 +173,7 @@ def test_other_orders_and_names_give_the_same_schedules(
     assert every_schedule(other, machine) == every_schedule(graph, machine)
 
 
+@pytest.mark.full
 @FEW
 @given(net=branched(), machine=targets(), order=st.sampled_from((*ORDERS, "bytes", "file")))
 def test_every_order_of_layers_gives_a_valid_schedule(

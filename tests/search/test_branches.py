@@ -68,6 +68,7 @@ def test_two_branches_take_little_longer_than_one_where_half_would_do(seed: int)
     assert two <= max(1.3 * one, 1.05 * on_half)
 
 
+@pytest.mark.full
 def test_a_search_goes_on_from_branches_side_by_side() -> None:
     """Also on a part of the chip, here on one core of each cluster."""
     chip = load_target("stcp920")

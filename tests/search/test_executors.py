@@ -610,6 +610,7 @@ def test_it_is_said_what_is_waited_for(
         executor.close()
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_lost_cluster_ends_a_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watches: list[ClusterWatch] = []

@@ -55,6 +55,7 @@ def test_the_example_proposes_and_a_run_goes_on_where_it_was(cli: Cli) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_what_is_no_setting_is_refused_and_asked_for_again(cli: Cli) -> None:
     found = cli("--json", *TUNE, *program(cli, STUBBORN), "--trials", "24").object
     assert found["trials"] == 24  # chance fills up what the program owes

@@ -162,6 +162,7 @@ def test_the_first_start_is_the_fastest_and_no_slower_than_any_policy(
         assert seconds[0] <= latency(evaluator, fitting(knobs, machine()))
 
 
+@pytest.mark.full
 def test_starts_have_tiles_by_cost_where_that_is_faster() -> None:
     evaluator = Evaluator(workload("squeezenet1_1"), load_target("stcp920"), "float16")
     starts = starts_of(evaluator)
@@ -319,6 +320,7 @@ def test_costs_of_outputs_that_clusters_divide_add_up_to_the_schedule_s(way: str
     assert took < 0.9 * whole.seconds
 
 
+@pytest.mark.full
 def test_clusters_without_samples_of_their_own_get_starts_that_divide_outputs() -> None:
     evaluator = Evaluator(workload("squeezenet1_1", 1), STCP920, "float16")
     found = starts_of(evaluator)

@@ -135,11 +135,11 @@ class TimesOnly(KernelTrees):
     ("model", "wrong"),
     [
         (Short, "arrays of shapes"),
-        (Blind, "3 times"),
+        pytest.param(Blind, "3 times", marks=pytest.mark.full),
         (Drifting, "seed"),
-        (Relative, "depends on the others"),
-        (Endless, "not finite"),
-        (TimesOnly, "TypeError"),
+        pytest.param(Relative, "depends on the others", marks=pytest.mark.full),
+        pytest.param(Endless, "not finite", marks=pytest.mark.full),
+        pytest.param(TimesOnly, "TypeError", marks=pytest.mark.full),
         (lambda _: None, "AttributeError"),
     ],
 )
@@ -155,6 +155,7 @@ def test_a_broken_one_is_one_line(name: str, tmp_path: Path) -> None:
         tuned(tmp_path, 40, cost_model=name, round=4)
 
 
+@pytest.mark.full
 def test_a_process_may_register_its_own(tmp_path: Path, page: dict[str, Any]) -> None:
     try:
         COST_MODELS.register("here", page["Nearest"])
@@ -170,6 +171,7 @@ def test_a_process_may_register_its_own(tmp_path: Path, page: dict[str, Any]) ->
     assert COST_MODELS.names() == ("kernels",)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("plugged")
 def test_a_run_says_which_it_had(tmp_path: Path) -> None:
     ours, named, theirs = (

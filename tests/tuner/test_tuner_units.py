@@ -58,6 +58,7 @@ def test_the_best_assignment_is_kept_and_read_back(
     assert again.text == best.schedule == result.schedule_file.read_text()
 
 
+@pytest.mark.full
 def test_a_run_goes_on_as_if_it_had_never_stopped(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:
