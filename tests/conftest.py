@@ -60,19 +60,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what does not wait for compiled code."""
-    items.sort(key=lambda item: item.path.name != "test_house.py")
+    items.sort(key=lambda item: not _needs_nothing_compiled(item.path))
 
 
 @pytest.fixture(autouse=True)
 def _compiled_code(request: pytest.FixtureRequest) -> None:
     """Wait until code is compiled: else every worker of the tests compiles it for itself."""
     report = os.environ.get(warm_up.REPORT)
-    if report is None or request.path.name == "test_house.py":
+    if report is None or _needs_nothing_compiled(request.path):
         return
     waited = 0.0
     while not Path(report).exists() and waited < _WAIT_S:
         time.sleep(_STEP_S)
         waited += _STEP_S
+
+
+def _needs_nothing_compiled(file: Path) -> bool:
+    return file.name == "test_house.py" or file.parent.name == "database"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,8 @@ DEFAULT = "stcp920"
 FAST = ("resnet18", "tpu-v4i")
 
 PAIRS = (
-    FAST, ("alexnet", DEFAULT), ("whisper_base_enc", DEFAULT), ("mobilenet_v2", "goya"), ("llama_decode", "ipu-mk2"), ("dlrm", "mlu100"),
+    FAST, ("alexnet", DEFAULT), ("whisper_base_enc", DEFAULT), ("mobilenet_v2", "goya"),
+    ("llama_decode", "ipu-mk2"), ("dlrm", "mlu100"),
 )  # fmt: skip
 """Workloads of some families and some presets; the replay corpus has all of them."""
 
