@@ -72,13 +72,13 @@ def test_what_is_tuned_on_more_is_what_is_tuned_on_less() -> None:
 @pytest.mark.full
 def test_tuning_is_seldom_slower_with_more() -> None:
     found = list[tuple[int, str, float]]()
-    for seed in MANY[:6]:
+    for seed in MANY[:3]:
         graph, document = network(seed), machine(seed)
         least = tuned(graph, Target.from_dict(document))
         ratios = {name: tuned(graph, t) / least for name, t in with_more(document).items()}
         found += [(seed, name, ratio) for name, ratio in ratios.items() if ratio > SLACK]
     # two searches of sixteen trials end apart: in 11 of 64 cases of sixteen networks, by up to 3 %
-    assert len(found) <= 4 * 6 / 5, found
+    assert len(found) <= 4 * 3 / 5, found
     assert max((ratio for _, _, ratio in found), default=1.0) < 1.05
 
 

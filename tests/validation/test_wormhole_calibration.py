@@ -59,9 +59,10 @@ def test_from_the_data_sheet_with_twenty_rows(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_from_naive_peaks_with_ten_rows(tmp_path: Path) -> None:
-    """Fits see two of the five shapes, whichever they are, and are judged on the other three."""
+    """Fits see two of the five shapes, and are judged on the other three; three pairs of ten."""
     known, begin = cases(tmp_path), naive()
-    for pair in itertools.combinations(dict.fromkeys(one.group for one in known), 2):
+    pairs = itertools.combinations(dict.fromkeys(one.group for one in known), 2)
+    for pair in itertools.islice(pairs, 0, None, 4):
         seen = [one for one in known if one.group in pair]
         rest = [one for one in known if one.group not in pair]
         assert len(seen) == 10
