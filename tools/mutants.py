@@ -141,18 +141,28 @@ def caught_by(copy: Path, tests: list[str]) -> str | None:
 def tried(mutant: Mutant, copy: Path, package: str) -> tuple[str, str | None]:
     """Return the tier that catches a mutant, and the test; "none" if nothing does."""
     file = copy / mutant.file
-    file.write_bytes(mutant.applied(file.read_bytes()))
-    for other in importers(mutant.file):
-        for compiled in (copy / other).parent.glob(f"__pycache__/{other.stem}.*.nb*"):
+    right = file.read_bytes()
+    file.write_bytes(mutant.applied(right))
+    forget_compiled(mutant.file, copy)
+    try:
+        for tier, tests in (
+            ("fast", [f"tests/{package}", "tests/test_replay.py"]),
+            ("full", ["-m", "full", f"tests/{package}"]),
+        ):
+            by = caught_by(copy, tests)
+            if by is not None:
+                return tier, by
+        return "none", None
+    finally:
+        file.write_bytes(right)
+        forget_compiled(mutant.file, copy)
+
+
+def forget_compiled(file: Path, copy: Path) -> None:
+    """Delete what a copy of the tree holds compiled of a module, and of those that import it."""
+    for one in importers(file):
+        for compiled in (copy / "autoturbo").rglob(f"__pycache__/*/*/{one.stem}.*.nb*"):
             compiled.unlink()
-    for tier, tests in (
-        ("fast", [f"tests/{package}", "tests/test_replay.py"]),
-        ("full", ["-m", "full", f"tests/{package}"]),
-    ):
-        by = caught_by(copy, tests)
-        if by is not None:
-            return tier, by
-    return "none", None
 
 
 def main() -> None:
@@ -166,18 +176,17 @@ def main() -> None:
     faults = [mutant for f in files for mutant in mutants_of(f.relative_to(ROOT))]
     chosen = random.Random(options.seed).sample(faults, options.count)  # noqa: S311
     tally = {"fast": 0, "full": 0, "none": 0}
-    for mutant in chosen:
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "tree"
-            # times of files are kept, so that what is compiled is still good
-            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache"))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "tree"  # one for all: what is compiled is good at one place alone
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache"))
+        for mutant in chosen:
+            began = time.monotonic()
             tier, by = tried(mutant, copy, options.package)
-        tally[tier] += 1
-        was = (ROOT / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
-        took = time.monotonic() - began
-        print(f"{tier} {mutant.file}:{mutant.line} {was!r} -> {mutant.text!r}: {by} ({took:.0f} s)")
-        sys.stdout.flush()
+            tally[tier] += 1
+            was = (ROOT / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
+            took = time.monotonic() - began
+            where = f"{mutant.file}:{mutant.line}"
+            print(f"{tier} {where} {was!r} -> {mutant.text!r}: {by} ({took:.0f} s)", flush=True)
     print(", ".join(f"{tier} {number}" for tier, number in tally.items()), f"of {len(chosen)}")
 
 
