@@ -40,6 +40,9 @@ os.environ["PYTHONSAFEPATH"] = "1"
 _WAIT_S, _STEP_S = 1200.0, 0.2
 """How long tests wait for compiled code at most, and for how long at a time."""
 
+_UNCOMPILED = {"test_house.py": 0, "database": -1}
+"""Files and folders of tests that need no compiled code, and the worker that begins with them."""
+
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("repeatable")
@@ -59,24 +62,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what does not wait for compiled code."""
-    items.sort(key=lambda item: not _needs_nothing_compiled(item.path))
+    """Begin with what does not wait for compiled code, in the first worker and in the last."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    heads: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    rest = list[pytest.Item]()
+    for item in items:
+        place = _UNCOMPILED.get(item.path.name, _UNCOMPILED.get(item.path.parent.name))
+        (rest if place is None else heads[place]).append(item)
+    each, ordered = -(-len(items) // workers), list[pytest.Item]()
+    for head in heads:  # a worker begins with a part of the list of its own
+        more = max(each - len(head), 0)
+        ordered += [*head, *rest[:more]]
+        rest = rest[more:]
+    items[:] = [*ordered, *rest]
 
 
 @pytest.fixture(autouse=True)
 def _compiled_code(request: pytest.FixtureRequest) -> None:
     """Wait until code is compiled: else every worker of the tests compiles it for itself."""
     report = os.environ.get(warm_up.REPORT)
-    if report is None or _needs_nothing_compiled(request.path):
+    if report is None or {request.path.name, request.path.parent.name} & set(_UNCOMPILED):
         return
     waited = 0.0
     while not Path(report).exists() and waited < _WAIT_S:
         time.sleep(_STEP_S)
         waited += _STEP_S
-
-
-def _needs_nothing_compiled(file: Path) -> bool:
-    return file.name == "test_house.py" or file.parent.name == "database"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -112,6 +112,7 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert "incomplete: the work of 4 com.acme.Foo" in cli("simulate", "odd.onnx").out
 
 
+@pytest.mark.full
 def test_samples_that_cannot_be_told_apart_are_shown_with_the_cost(cli: Cli) -> None:
     """Which node, why, how many clusters idle, and what to change: one line, and a field."""
     saved(cli, flipped(), "flipped.onnx")

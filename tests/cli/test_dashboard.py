@@ -108,6 +108,7 @@ def test_its_scripts_alone_may_run_and_talk_to_it_alone(run: str, port: int) -> 
         assert (rules["default-src"], rules["connect-src"]) == ("'none'", "'self'")
 
 
+@pytest.mark.full
 def test_without_a_report_the_page_says_why(run: str) -> None:
     with Database.open("autoturbo.db", create=False) as database:
         info = database.run(run)
@@ -120,6 +121,7 @@ def test_without_a_report_the_page_says_why(run: str) -> None:
     assert "No whole report: gone.onnx" in page
 
 
+@pytest.mark.full
 def test_a_port_that_is_taken_is_one_line(cli: Cli, port: int) -> None:
     ran = cli("dashboard", "--port", str(port), "--for", "1")
     assert (ran.status, ran.err.count("\n")) == (2, 1)

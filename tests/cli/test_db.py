@@ -237,6 +237,7 @@ sys.exit(max(main(command) for command in json.loads(sys.argv[1])))
 """
 
 
+@pytest.mark.full
 def test_what_serves_a_database_needs_nothing_that_tunes(here: Cli) -> None:
     """In a fresh process in which none of the packages that a search needs can be imported."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -58,6 +58,7 @@ def test_data_types() -> None:
         chosen_dtype(target, "bfloat16")
 
 
+@pytest.mark.full
 def test_tune_and_resume_in_python() -> None:
     model = autoturbo.load_model(MODEL, batch=2)
     target = autoturbo.load_target("stcp920")

@@ -186,6 +186,7 @@ def test_one_lucky_figure_is_no_gain(cli: Cli) -> None:
     assert "looked better once, and not when measured again: trial" in shown
 
 
+@pytest.mark.full
 def test_a_run_of_failures_hands_nothing_out(cli: Cli) -> None:
     """All NaN: every command says so, none shows a figure, and the run can go on."""
     ran = tuned(cli, "nan")

@@ -113,6 +113,7 @@ def test_a_page_that_cannot_be_written_is_a_line_and_the_index_lacks_its_link(cl
     assert page.count(f"zfnet-stcp920-{second['run']}/light.html") == 2
 
 
+@pytest.mark.full
 def test_a_pair_is_its_fastest_run_and_what_is_measured_is_another_one(cli: Cli) -> None:
     (found,) = tuned(cli, "alexnet")
     with Database.open("autoturbo.db", create=False) as database:

@@ -98,6 +98,7 @@ def test_workers_of_ray(cli: Cli) -> None:
     assert_nowhere(cli, ran)
 
 
+@pytest.mark.full
 def test_resume_asks_for_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned(cli)
     run = run_of(cli)

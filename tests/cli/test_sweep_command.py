@@ -20,6 +20,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
+@pytest.mark.full
 def test_a_sweep_and_its_files(cli: Cli) -> None:
     ran = cli(
         "sweep",

@@ -116,6 +116,7 @@ def test_the_best_that_was_measured_is_handed_out(cli: Cli) -> None:
     assert replayed["latency_s"] == heuristic
 
 
+@pytest.mark.full
 def test_the_names_that_scripts_rely_on(cli: Cli) -> None:
     found = tuned(cli)
     assert {"model", "target", "run", "trials", "seed", "default", "best", "baselines"} <= set(
@@ -145,6 +146,7 @@ def test_quiet_says_which_pair_and_the_table(cli: Cli) -> None:
     assert lines[-1].startswith("matrix use is without 4.10 MMAC on the vector engine")
 
 
+@pytest.mark.full
 def test_it_says_why_it_stopped_early(cli: Cli) -> None:
     flags = ["--batch", "1", "--trials", "400", "--bound-gap", "900 %", "--patience", "300"]
     ran = cli("tune", MODEL, *flags)
@@ -253,6 +255,7 @@ def test_several_models_and_targets(cli: Cli) -> None:
     ]
 
 
+@pytest.mark.full
 def test_several_pairs_end_with_a_line_for_each_and_one_matrix(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +318,7 @@ def test_a_file_wins_over_a_workload(cli: Cli) -> None:
     assert cli("inspect", MODEL).status == 2
 
 
+@pytest.mark.full
 def test_output_file(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     written = (cli.folder / "best.json").read_bytes()
@@ -438,6 +442,7 @@ def test_resume_for_some_time(cli: Cli) -> None:
     assert few.object["trials"] == ran.object["trials"]
 
 
+@pytest.mark.full
 def test_resume_finds_the_model_from_another_folder(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,6 +518,7 @@ def test_compare_before_and_after(cli: Cli) -> None:
     assert any(line[:1] == ["tuned"] for line in words(cli("compare", MODEL, "--batch", "1")))
 
 
+@pytest.mark.full
 def test_schedule_and_knobs_files_measure_the_same(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     flags = ["--json", "simulate", MODEL, "--batch", "1"]
@@ -532,6 +538,7 @@ def test_schedule_and_knobs_files_measure_the_same(cli: Cli) -> None:
     assert by_knobs == found["best"]
 
 
+@pytest.mark.full
 def test_database_commands(cli: Cli) -> None:
     found = tuned(cli)
     listed = cli("--json", "db", "list").object
@@ -825,6 +832,7 @@ def test_an_unreachable_ray_address(cli: Cli) -> None:
     assert list(cli.folder.iterdir()) == []  # neither a run nor a database
 
 
+@pytest.mark.full
 def test_a_run_stays_as_it_is_where_ray_does_not_answer(cli: Cli) -> None:
     run = tuned(cli, trials=2)["run"]
     ran = cli("resume", run, "-q", "--trials", "4", "--ray", "127.0.0.1:1")
@@ -870,6 +878,7 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.full
 def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     process = started(tmp_path, MODEL, "--trials", "100000")
     process.send_signal(signal.SIGINT)
@@ -895,6 +904,7 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.full
 def test_every_command_states_the_error_of_kernels_as_short(cli: Cli) -> None:
     known = Calibration(
         0.1, 20, "board.csv", regime=1.0, error_below=0.3, error_above=0.05, rows_below=10

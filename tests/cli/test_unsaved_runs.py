@@ -65,6 +65,7 @@ def test_a_database_that_is_removed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     whole(cli, command)
 
 
+@pytest.mark.full
 def test_a_database_that_another_replaces(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     other = cli.folder / "other.db"
     words = ("--trials", "12", "--sampler", "random", "--target", "goya", "--no-transfer")

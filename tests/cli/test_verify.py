@@ -180,6 +180,7 @@ def test_onnx_runtime_may_die_and_verify_says_of_what(
     assert f"error: the numbers were not checked: {reason}; " in ran.err
 
 
+@pytest.mark.full
 def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     assert found["verified"] == ["regions", "memory"]

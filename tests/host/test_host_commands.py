@@ -64,6 +64,7 @@ def test_from_a_model_to_batches(cli: Cli) -> None:
     np.testing.assert_allclose(found, session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_a_run_is_found_by_id_folder_and_file(cli: Cli) -> None:
     run = cli("--json", *TUNE).object["run"]
     file = schedule_of(cli)

@@ -161,6 +161,7 @@ def every_schedule(graph: Graph, machine: Target) -> list[Any]:
     return [nameless(schedule) for schedule in made]
 
 
+@pytest.mark.full
 @FEW
 @example(net=heads(), machine=SMALL, seed=0)
 @example(net=experts(), machine=SMALL, seed=1)

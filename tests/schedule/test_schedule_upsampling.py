@@ -275,6 +275,7 @@ def encoder_decoders(draw: st.DrawFn) -> Graph:
     return net.graph()
 
 
+@pytest.mark.full
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=encoder_decoders(), machine=targets(), data=st.data())
 def test_any_encoder_and_decoder_gets_a_valid_schedule(

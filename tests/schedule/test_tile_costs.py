@@ -110,6 +110,7 @@ SIZES = st.sampled_from([1, 2, 7, 32, 49, 64, 100, 196, 500, 1000, 3136])
 BYTES = st.sampled_from([0, 0, 5_000, 300_000, 3_000_000])
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(
     m=SIZES, n=SIZES, k=SIZES, count=st.sampled_from([1, 1, 1, 3, 12]),

@@ -42,6 +42,7 @@ def told(cli: Cli) -> list[dict[str, object]]:
     return [json.loads(line) for line in (cli.folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_the_example_proposes_and_a_run_goes_on_where_it_was(cli: Cli) -> None:
     how = ("--sampler", "program", "--proposer", f"{sys.executable} {HILL_CLIMB}")
     first = cli("--json", *TUNE, *how, "--trials", "20").object

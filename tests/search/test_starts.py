@@ -62,6 +62,7 @@ def raw(space: Space, seed: int, count: int = 64) -> Genes:
     return np.random.default_rng(seed).integers(0, space.widths, shape)
 
 
+@pytest.mark.full
 def test_the_size_is_the_most_that_there_can_be() -> None:
     shape = tuple(SMALL.widths.tolist())
     every = np.indices(shape).reshape(len(shape), -1).T

@@ -61,6 +61,7 @@ def tuned(graph: Graph, target: Target) -> float:
     return tune(graph, target, dtype="float16", **asked).best.measurement.latency
 
 
+@pytest.mark.full
 def test_what_is_tuned_on_more_is_what_is_tuned_on_less() -> None:
     """Twice the cores, of which all but as many are readers more: the search is the same one."""
     seed = next(seed for seed, name, _ in slower(FEW, "graphturbo") if name == "cores")
@@ -109,6 +110,7 @@ def test_a_descent_without_rounds_is_the_heuristic() -> None:
     assert alone == evaluator.heuristic()
 
 
+@pytest.mark.full
 def test_a_search_on_a_part_keeps_the_whole_chip_as_trial_0() -> None:
     seed, name = next((seed, name) for seed, name, _ in slower(FEW, "graphturbo"))
     graph, target = network(seed), with_more(machine(seed))[name]

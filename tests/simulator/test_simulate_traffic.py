@@ -121,6 +121,7 @@ def ddr_bytes(shape: Shape, kib: int, ahead: int, divisor: int, gb_kib: int) -> 
     return float(found.amounts[:, Amount.DDR].sum())
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     shape=st.tuples(EXTENTS, EXTENTS, EXTENTS), ahead=st.sampled_from((0, 1, 2, 3)),

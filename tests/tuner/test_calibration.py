@@ -108,6 +108,7 @@ def test_errors_are_told_by_the_length_of_kernels() -> None:
     assert RegimeErrors.of([1.1e-6], cases[:1], 5e-6).above is None
 
 
+@pytest.mark.full
 def test_held_out_errors_are_told_by_regime(machine: Target) -> None:
     cases = measured(machine)
     found = calibrate(EDGE, cases, parameters_of(EDGE, NAMES), starts=1)
@@ -177,6 +178,7 @@ def test_nonsense_is_not_written() -> None:
         calibrated_target(found, table_of(cases))
 
 
+@pytest.mark.full
 def test_a_target_that_is_worse_held_out_is_not_written(machine: Target) -> None:
     found = calibrate(EDGE, measured(machine), parameters_of(EDGE, NAMES), starts=1)
     worse = dataclasses.replace(found, before=found.after / 2)

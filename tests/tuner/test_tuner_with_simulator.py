@@ -67,6 +67,7 @@ def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
     assert longer.best.measurement.latency <= short.best.measurement.latency
 
 
+@pytest.mark.full
 def test_real_schedules_are_verified(tmp_path: Path) -> None:
     model = import_model(
         workloads.get("squeezenet1_1").file, batch=8

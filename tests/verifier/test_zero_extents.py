@@ -68,6 +68,7 @@ def _check(models: Sequence[Zeroed], path: Path) -> None:
             np.testing.assert_allclose(found[name], array, 1e-4, 1e-4, err_msg=one.label)
 
 
+@pytest.mark.full
 def test_an_empty_dimension_of_each_row(tmp_path: Path) -> None:
     _check(list(_models(every=False)), tmp_path / "model.onnx")
 
