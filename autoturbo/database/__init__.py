@@ -12,7 +12,6 @@ from autoturbo.database.records import (
     CALL,
     LIMITS,
     PLACE,
-    RECORD_SCHEMA,
     BestSchedule,
     Counts,
     HandedOut,
@@ -27,14 +26,12 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.store import BestFilter, Database
-from autoturbo.files import atomic_write
 
 __all__ = [
     "BORROWS",
     "CALL",
     "LIMITS",
     "PLACE",
-    "RECORD_SCHEMA",
     "BestFilter",
     "BestSchedule",
     "Counts",
@@ -49,7 +46,6 @@ __all__ = [
     "RunState",
     "TrialRecord",
     "Verified",
-    "atomic_write",
     "check",
     "record_schema",
     "run_id",

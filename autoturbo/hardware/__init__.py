@@ -2,8 +2,6 @@
 
 from autoturbo.hardware.fields import DTYPES
 from autoturbo.hardware.parts import (
-    DATAFLOWS,
-    Calibration,
     DramTiming,
     GlobalBuffer,
     MatrixEngine,
@@ -13,9 +11,7 @@ from autoturbo.hardware.target import Target, known_error, target_schema
 from autoturbo.hardware.template import scaffold
 
 __all__ = [
-    "DATAFLOWS",
     "DTYPES",
-    "Calibration",
     "DramTiming",
     "GlobalBuffer",
     "MatrixEngine",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from autoturbo.schema.checks import checked
-from autoturbo.schema.issues import InvalidError, Steps, ValidationIssue, dotted, shown
+from autoturbo.schema.issues import InvalidError, Steps, ValidationIssue, dotted
 from autoturbo.schema.object_types import (
     document_type,
     fields_of,
@@ -72,5 +72,4 @@ __all__ = [
     "list_type",
     "map_type",
     "mapping_type",
-    "shown",
 ]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.search.space import Space
-
 if TYPE_CHECKING:
     from autoturbo.search.samplers import CostModelSampler, make_sampler
 
@@ -24,4 +22,4 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CostModelSampler", "Space", "make_sampler"]
+__all__ = ["CostModelSampler", "make_sampler"]

@@ -21,7 +21,8 @@ from autoturbo.commands.tuning.run_end import finish
 from autoturbo.config import ExecutionConfig
 from autoturbo.database import Database
 from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError
-from autoturbo.hardware import Calibration, load_target
+from autoturbo.hardware import load_target
+from autoturbo.hardware.parts import Calibration
 from autoturbo.registry import SCHEDULERS
 from autoturbo.report.live_lines import RunStatus
 from autoturbo.report.units import duration

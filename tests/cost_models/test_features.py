@@ -22,7 +22,8 @@ from autoturbo.cost_models.features import (
 )
 from autoturbo.hardware import load_target, preset_names
 from autoturbo.schedule.chip_part import ChipPart
-from autoturbo.schedule.knobs import UNLIMITED, Knobs, SubGraphKnobs, model_knobs, subgraph_knobs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, model_knobs, subgraph_knobs
+from autoturbo.schedule.knobs.kinds import UNLIMITED
 from autoturbo.simulator.plan import COLUMNS
 
 FLOATS = st.floats(-1e15, 1e15)

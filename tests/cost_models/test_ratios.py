@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
-from autoturbo.schedule.knobs import UNLIMITED
+from autoturbo.schedule.knobs.kinds import UNLIMITED
 from autoturbo.simulator.plan import COLUMNS
 
 MIB = float(1 << 20)

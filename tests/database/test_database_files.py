@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.database import RunFolder, atomic_write, run_id
+from autoturbo.database import RunFolder, run_id
 from autoturbo.database.run_folder import file_name_part
 from autoturbo.errors import DatabaseError, RunError, UsageError
+from autoturbo.files import atomic_write
 
 SETTINGS = {"graph_hash": "9f31", "target_hash": "77aa", "seed": 0, "shapes": {"x": [64, 3]}}
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.database import RECORD_SCHEMA, BestSchedule, RunInfo, TrialRecord, record_schema
+from autoturbo.database import BestSchedule, RunInfo, TrialRecord, record_schema
 from autoturbo.database.formats import KINDS, decode, encode, parse_line, record_type
+from autoturbo.database.records import RECORD_SCHEMA
 from autoturbo.errors import DatabaseError, Location, MeasurerError
 from autoturbo.simulator.measurement import Failure, Measurement
 from tests.database import database_samples as samples

@@ -15,10 +15,9 @@ from autoturbo.datasets.measurements import (
     collect,
     load_measurements,
     make_card,
-    readme,
     write_card,
 )
-from autoturbo.datasets.measurements.card import DataCard
+from autoturbo.datasets.measurements.card import DataCard, readme
 from tests.datasets.measurement_samples import collection
 
 pytest.importorskip("pyarrow")

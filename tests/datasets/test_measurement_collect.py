@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.datasets.measurements import (
-    CandidateSource,
-    Progress,
-    collect,
-    load_measurements,
-    parts_of,
-)
+from autoturbo.datasets.measurements import Progress, collect, load_measurements, parts_of
 from autoturbo.datasets.measurements import shards as shard_files
 from autoturbo.datasets.measurements.collect import begin, make_shard
+from autoturbo.datasets.measurements.sampling import CandidateSource
 from autoturbo.errors import ExecutorError, InputError, UsageError
 from autoturbo.extras import how_to_install
 from autoturbo.graph.operators import Graph

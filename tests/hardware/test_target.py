@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from autoturbo.errors import TargetError
 from autoturbo.hardware import (
     DTYPES,
-    Calibration,
     GlobalBuffer,
     MatrixEngine,
     Target,
@@ -26,6 +25,7 @@ from autoturbo.hardware import (
 )
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.fields import Figure, Rates, file_fields
+from autoturbo.hardware.parts import Calibration
 from autoturbo.hardware.target import ENGINES, PARTS
 from tests.tiers import spread
 

@@ -18,7 +18,6 @@ from autoturbo.schedule.knobs import (
     Here,
     InSubGraph,
     Knobs,
-    Numbers,
     SubGraphKnobs,
     Words,
     fitting,
@@ -27,6 +26,7 @@ from autoturbo.schedule.knobs import (
     refuse_misplaced,
     subgraph_knobs,
 )
+from autoturbo.schedule.knobs.kinds import Numbers
 from tests.schedule.schedule_samples import settings_of, target
 
 LAYERS = ("conv1", "fc")

@@ -13,7 +13,8 @@ import pytest
 from autoturbo.errors import ExecutorError, RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.executors import Answer, InProcessExecutor, MakeEvaluator, Task, guarded
+from autoturbo.search.executors import Answer, InProcessExecutor, Task
+from autoturbo.search.executors.base import MakeEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial

@@ -26,21 +26,19 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.executors import (
     Executor,
     InProcessExecutor,
-    MakeEvaluator,
     ProcessExecutor,
     RayExecutor,
-    RemoteEvaluator,
     Task,
-    guarded,
     make_executor,
     measured,
     ray_actors,
     ray_session,
 )
-from autoturbo.search.executors.base import Answer
+from autoturbo.search.executors.base import Answer, MakeEvaluator, guarded
 from autoturbo.search.executors.lost_workers import ACQUITTED, RetryPolicy, lost
 from autoturbo.search.executors.ray_cluster_watch import ClusterWatch
 from autoturbo.search.executors.ray_session import Session, connect
+from autoturbo.search.executors.remote import RemoteEvaluator
 from autoturbo.search.executors.worker import HELD, PairCache
 from autoturbo.simulator.evaluator import Evaluator
 from autoturbo.simulator.measurement import Failure, Measurement, Outcome

@@ -23,11 +23,11 @@ from optuna.trial import FrozenTrial, TrialState
 from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.search import Space, make_sampler
+from autoturbo.search import make_sampler
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.samplers import SamplerChoice
-from autoturbo.search.space import Dimension
+from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, quiet_optuna
 from autoturbo.search.subgraphs import Block
 from autoturbo.simulator.measurement import Failure, LowerBound, Measurement, Outcome

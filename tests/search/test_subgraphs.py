@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import autoturbo
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.schedule.knobs import AUTO, MOST_PARTS, RAGGED, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs.kinds import MOST_PARTS, RAGGED
 from autoturbo.schedule.partition.overrides import resolve
 from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.space import Space

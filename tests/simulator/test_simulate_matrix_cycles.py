@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.hardware import DATAFLOWS, MatrixEngine
+from autoturbo.hardware import MatrixEngine
+from autoturbo.hardware.parts import DATAFLOWS
 from autoturbo.schedule.work import array_of, matrix_cycles
 
 OUTPUT, WEIGHT, INPUT, IDEAL = (

@@ -13,24 +13,20 @@ seed and the versions alone, so that neither interruptions nor the number of pro
 byte of it.
 """
 
-from autoturbo.datasets.measurements.card import make_card, readme, write_card
+from autoturbo.datasets.measurements.card import make_card, write_card
 from autoturbo.datasets.measurements.collect import Collection, Progress, collect, parts_of
 from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
-from autoturbo.datasets.measurements.sampling import CandidateSource, Origin
 from autoturbo.datasets.measurements.varied_targets import varied_targets
 
 __all__ = [
-    "CandidateSource",
     "Collection",
     "Measurements",
-    "Origin",
     "Progress",
     "collect",
     "forged",
     "load_measurements",
     "make_card",
     "parts_of",
-    "readme",
     "varied_targets",
     "write_card",
 ]

@@ -10,14 +10,11 @@ from autoturbo.search.executors.base import (
     Answer,
     Executor,
     InProcessExecutor,
-    MakeEvaluator,
     Task,
-    guarded,
     measured,
 )
 from autoturbo.search.executors.processes import ProcessExecutor
 from autoturbo.search.executors.ray_actors import RayExecutor
-from autoturbo.search.executors.remote import RemoteEvaluator
 
 
 def make_executor(
@@ -55,12 +52,9 @@ __all__ = [
     "Answer",
     "Executor",
     "InProcessExecutor",
-    "MakeEvaluator",
     "ProcessExecutor",
     "RayExecutor",
-    "RemoteEvaluator",
     "Task",
-    "guarded",
     "make_executor",
     "measured",
 ]
