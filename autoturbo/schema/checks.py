@@ -137,6 +137,7 @@ _MESSAGES: Final = {
     "string_pattern_mismatch": "not of the right form: {what}",
     "string_too_long": "must be at most {max_length} characters, not {size}",
     "string_unicode": "must be text that can be written down, without half a character",
+    "empty": "must not be empty",
     "too_short": "must have at least {min_length} entries, not {size}",
     "too_long": "must have at most {max_length} entries, not {size}",
     "exactly_one": "exactly one of the fields {named} is needed",
@@ -151,6 +152,8 @@ def _message(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
         kind = "finite_number"
     if "const" in schema:
         return f"unsupported version {shown(given)}"
+    if kind == "too_short" and error["ctx"]["min_length"] == 1:
+        kind = "empty"
     expected = _TYPES.get(kind.partition("_")[0], "a mapping of fields")
     said = _MESSAGES.get(kind, "must be {expected}, not {what}")
     limits = {
@@ -165,7 +168,7 @@ def _hint(error: ErrorDetails, schema: Mapping[str, Any]) -> str | None:
     """Return how to mend a value: what its schema has instead."""
     if "const" in schema:
         return f"this release reads version {schema['const']}"
-    if error["type"] == "string_pattern_mismatch":
+    if error["type"] in ("string_pattern_mismatch", "too_short"):
         examples = [f"for example {one}" for one in schema.get("examples", ())]
         return "; ".join(filter(None, [schema.get("description"), *examples])) or None
     return None

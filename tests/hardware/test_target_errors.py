@@ -270,7 +270,10 @@ EDITS: dict[str, tuple[str, str, str]] = {
     "no data type": (
         "rate: {float16: 1.0, int8: 2.0}",
         "rate: {}",
-        ("edge.yaml:10:11: engines[0].rate: must have at least 1 entries, not 0"),
+        (
+            "edge.yaml:10:11: engines[0].rate: must not be empty; times rows x columns x depth MAC"
+            " per cycle; a data type not listed cannot run; for example {'float16': 1.0, 'int8': 2.0}"
+        ),
     ),
     "data type without lanes": (
         "lanes: {float16: 32, int8: 64}",
