@@ -272,7 +272,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "rate: {}",
         (
             "edge.yaml:10:11: engines[0].rate: must not be empty; times rows x columns x depth MAC"
-            " per cycle; a data type not listed cannot run; for example {'float16': 1.0, 'int8': 2.0}"
+            " per cycle; a data type not listed cannot run;"
+            " for example {'float16': 1.0, 'int8': 2.0}"
         ),
     ),
     "data type without lanes": (
