@@ -180,4 +180,4 @@ def fuzz(folder: Path, *arguments: str, **settings: str) -> None:
 
 @pytest.mark.full
 def test_no_mutant_ends_in_anything_but_a_clear_line(tmp_path: Path) -> None:
-    fuzz(tmp_path, "--mutants", "150")
+    fuzz(tmp_path, "--mutants", "60")

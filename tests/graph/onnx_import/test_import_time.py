@@ -75,9 +75,9 @@ def seconds(path: Path) -> float:
     [
         (attributes, 5000),
         (chain, 700),
-        pytest.param(attributes_each, 5000, marks=pytest.mark.full),
-        pytest.param(outputs, 5000, marks=pytest.mark.full),
-        pytest.param(inputs, 5000, marks=pytest.mark.full),
+        pytest.param(attributes_each, 2500, marks=pytest.mark.full),
+        pytest.param(outputs, 2500, marks=pytest.mark.full),
+        pytest.param(inputs, 2500, marks=pytest.mark.full),
     ],
 )
 def test_four_times_as_many_take_about_four_times_as_long(
