@@ -114,7 +114,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 def test_devices_are_written_and_stay_what_they_are() -> None:
     atomic_write("/dev/null", "gone")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-    code = "from autoturbo.database import atomic_write; atomic_write('/dev/stdout', 'shown')"
+    code = "from autoturbo.files import atomic_write; atomic_write('/dev/stdout', 'shown')"
     assert python(code) == "shown"
 
 
