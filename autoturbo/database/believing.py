@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, replace
 
 from autoturbo.database import opening
 from autoturbo.database.formats import R, decode_as
@@ -36,8 +36,28 @@ four at which a measurement counts as an outlier and is made again."""
 _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 
-def contradiction(record: Record) -> str:
-    """Return how a record contradicts itself; empty where it does not."""
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """One thing that cannot be true of a record.
+
+    Attributes:
+        field: Path of the record's field that says it.
+        message: Why it cannot be true.
+    """
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+    def within(self, field: str) -> Contradiction:
+        """Return the same, seen from a record that holds this one in a field."""
+        return replace(self, field=f"{field}.{self.field}")
+
+
+def contradiction(record: Record) -> Contradiction | None:
+    """Return how a record contradicts itself; None where it does not."""
     match record:
         case RunInfo():
             return _of_run(record)
@@ -45,18 +65,18 @@ def contradiction(record: Record) -> str:
             return _of_measurement(record.outcome)
         case BestSchedule():
             wrong = _of_measurement(record.measurement)
-            return wrong or ("" if is_unchecked(record) else _of_schedule(record))
+            return wrong or (None if is_unchecked(record) else _of_schedule(record))
 
 
-def doubt(connection: sqlite3.Connection, best: BestSchedule) -> str:
-    """Return why a best schedule of a database is not handed out; empty where it is."""
+def doubt(connection: sqlite3.Connection, best: BestSchedule) -> Contradiction | None:
+    """Return why a best schedule of a database is not handed out; None where it is."""
     return _of_measurement(best.measurement) or disagreement(connection, best)
 
 
-def disagreement(connection: sqlite3.Connection, record: Record | None) -> str:
+def disagreement(connection: sqlite3.Connection, record: Record | None) -> Contradiction | None:
     """Return how a best schedule, or what a run handed out, differs from its own trial.
 
-    Empty where it does not, or where run or trial are not there. Where measurements vary, the
+    None where it does not, or where run or trial are not there. Where measurements vary, the
     figure is not its trial's: a race has measured it again. What the run has handed out is believed
     then; of older runs, which do not say, a figure that is slower, or faster by at most
     :data:`NOISES` times the noise.
@@ -68,35 +88,35 @@ def disagreement(connection: sqlite3.Connection, record: Record | None) -> str:
             trial = there(connection, TrialRecord, record.id, found.trial)
             varies = found.varies and record.settings.get("measurer", SIMULATOR) != SIMULATOR
             if trial is None or varies:
-                return ""
+                return None
             wrong = _differs(found.measurement, trial)
-            return f"handed_out.{wrong}" if wrong else ""
+            return wrong and wrong.within("handed_out")
         case _:
-            return ""
+            return None
 
 
-def _best_disagrees(connection: sqlite3.Connection, best: BestSchedule) -> str:
+def _best_disagrees(connection: sqlite3.Connection, best: BestSchedule) -> Contradiction | None:
     run = there(connection, RunInfo, best.run)
     trial = there(connection, TrialRecord, best.run, best.trial)
     if run is not None and run.key != best.key:
-        return f"run: {best.run} is of another model, target or version"
+        return Contradiction("run", f"{best.run} is of another model, target or version")
     if trial is None:
-        return ""
+        return None
     if trial.knobs != best.knobs:
-        return f"knobs: not those of trial {trial.number} of run {trial.run}"
+        return Contradiction("knobs", f"not those of trial {trial.number} of run {trial.run}")
     if _is_handed_out(run, best) and not disagreement(connection, run):
-        return ""
+        return None
     return _differs(best.measurement, trial)
 
 
-def _differs(again: Measurement, trial: TrialRecord) -> str:
+def _differs(again: Measurement, trial: TrialRecord) -> Contradiction | None:
     """Return how a measurement cannot be of the schedule of a trial."""
     outcome = trial.outcome
     if isinstance(outcome, Measurement) and _may_be(again.latency, outcome):
-        return ""
+        return None
     taken = "has failed" if trial.latency is None else f"took {trial.latency:.6g} s"
     which = f"trial {trial.number} of run {trial.run}"
-    return f"measurement.latency: {again.latency:.6g} s, but {which} {taken}"
+    return Contradiction("measurement.latency", f"{again.latency:.6g} s, but {which} {taken}")
 
 
 def _may_be(latency: float, earlier: Measurement) -> bool:
@@ -198,44 +218,44 @@ def is_unchecked(record: Record) -> bool:
     return other and not any(name in record.schedule for name in _SCHEDULES)
 
 
-def _of_run(info: RunInfo) -> str:
-    """Return a message if a run names another pair than its key, or hands out the impossible."""
+def _of_run(info: RunInfo) -> Contradiction | None:
+    """Return how a run names another pair than its key, or hands out the impossible."""
     for name in ("graph_hash", "target_hash", "dtype", "scheduler_version"):
         given = info.settings.get(name)
         if given is not None and given != getattr(info.key, name):
-            return f"settings.{name}: not that of the run's key"
-    if info.handed_out is not None and (wrong := _of_measurement(info.handed_out.measurement)):
-        return f"handed_out.{wrong}"
-    return ""
+            return Contradiction(f"settings.{name}", "not that of the run's key")
+    wrong = None if info.handed_out is None else _of_measurement(info.handed_out.measurement)
+    return wrong and wrong.within("handed_out")
 
 
-def _of_measurement(outcome: object) -> str:
+def _of_measurement(outcome: object) -> Contradiction | None:
     """Return what is impossible in a measurement, such as a latency below the lower bound."""
     if not isinstance(outcome, Measurement):
-        return ""
+        return None
+    least = outcome.bound.seconds
     if not all(map(math.isfinite, outcome.kernel_times.values())):
-        return "measurement.kernel_times: not finite"
+        return Contradiction("measurement.kernel_times", "not finite")
     if min(outcome.kernel_times.values(), default=0.0) < 0:
-        return "measurement.kernel_times: below 0 seconds"
-    if outcome.latency < outcome.bound.seconds * (1.0 - ROUNDING):
-        return f"measurement.latency: below the lower bound of {outcome.bound.seconds:.6g} s"
-    return ""
+        return Contradiction("measurement.kernel_times", "below 0 seconds")
+    if outcome.latency < least * (1.0 - ROUNDING):
+        return Contradiction("measurement.latency", f"below the lower bound of {least:.6g} s")
+    return None
 
 
-def _of_schedule(best: BestSchedule) -> str:
-    """Return a message if a schedule is of another pair or of other knobs."""
+def _of_schedule(best: BestSchedule) -> Contradiction | None:
+    """Return how a schedule is of another pair or of other knobs."""
     try:
         document = json.loads(best.schedule)
         if document.get("format") not in _SCHEDULES:
-            return "schedule: not a schedule file's text"
+            return Contradiction("schedule", "not a schedule file's text")
         model, target = document["model"]["hash"], document["target"]["hash"]
         pair = (model, target, document["dtype"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return "schedule: not a schedule file's text"
+        return Contradiction("schedule", "not a schedule file's text")
     key = best.key
     if pair != (key.graph_hash, key.target_hash, key.dtype):
-        return "schedule: of another model, target or data type than the key"
+        return Contradiction("schedule", "of another model, target or data type than the key")
     knobs = document.get("knobs")
     if knobs is not None and knobs != json.loads(best.knobs.canonical()):
-        return "schedule: of other knobs than the record's"
-    return ""
+        return Contradiction("schedule", "of other knobs than the record's")
+    return None

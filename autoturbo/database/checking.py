@@ -139,7 +139,7 @@ def sound_rows(
         name = named(table, row)
         try:
             record = _record_of(kind, dict(zip(known, row, strict=True)))
-            wrong = contradiction(record)
+            wrong = str(contradiction(record) or "")
         except (AutoTurboError, ValueError) as error:
             record, wrong = None, str(error) or type(error).__name__
         yield name, None if wrong else record, wrong

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autoturbo.database import opening, tables
-from autoturbo.database.believing import contradiction
+from autoturbo.database.believing import Contradiction, contradiction
 from autoturbo.database.checking import readable_texts
 from autoturbo.database.formats import canonical, encode, parse_line
 from autoturbo.database.merging import Source
@@ -85,13 +85,12 @@ def _parsed(
         if isinstance(record, RunInfo) and _is_own(record.key):
             ours.add(record.id)
         elif isinstance(record, TrialRecord):
-            wrong = wrong or (_altered(record, line) if record.run in ours else "")
+            wrong = wrong or (_altered(record, line) if record.run in ours else None)
         elif isinstance(record, BestSchedule):
-            wrong = wrong or (_altered(record, line) if _is_own(record.key) else "")
+            wrong = wrong or (_altered(record, line) if _is_own(record.key) else None)
         if wrong:
-            field, _, message = wrong.partition(": ")
-            place = replace(location, field=field)
-            raise DatabaseError(message, place, "the file was changed after it was exported")
+            place = replace(location, field=wrong.field)
+            raise DatabaseError(wrong.message, place, "the file was changed after it was exported")
         yield location, record
     if kernels:
         LOG.warning("%s: left out %d kernel times, which are not kept any more", path, kernels)
@@ -101,23 +100,23 @@ def _is_own(key: PairKey) -> bool:
     return key.scheduler_version.split("+")[0] == VERSION
 
 
-def _altered(record: Record, line: bytes) -> str:
-    """Return which field of a line is not as its record is written; empty where none is."""
+def _altered(record: Record, line: bytes) -> Contradiction | None:
+    """Return which field of a line is not as its record is written; None where all are."""
     written = encode(record)
     if line.rstrip() == written.encode():
-        return ""
-    return next(_differing(json.loads(line), json.loads(written)), "")
+        return None
+    return next(_differing(json.loads(line), json.loads(written)), None)
 
 
-def _differing(given: Any, written: Any, path: str = "") -> Iterator[str]:
+def _differing(given: Any, written: Any, path: str = "") -> Iterator[Contradiction]:
     if isinstance(given, dict) and isinstance(written, dict):
         for name in sorted({*given, *written}):
             place = f"{path}.{name}" if path else name
             if name not in given or name not in written:
-                yield f"{place}: {'missing' if name in written else 'empty'}"
+                yield Contradiction(place, "missing" if name in written else "empty")
             yield from _differing(given.get(name), written.get(name), place)
     elif given != written:
-        yield f"{path}: not as it was written"
+        yield Contradiction(path, "not as it was written")
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:

@@ -214,7 +214,7 @@ class _Taking:
     def _sound(self, info: RunInfo) -> RunInfo:
         """Return a run as it is taken, without what it cannot have handed out."""
         found = info.handed_out
-        wrong = disagreement(self._source.connection, info)
+        wrong = str(disagreement(self._source.connection, info) or "")
         if found is not None and not wrong:
             wrong = self._doubts.get((info.id, found.trial), "")
         if wrong:
@@ -242,7 +242,7 @@ class _Taking:
     def _contradicts(self, record: Record) -> str:
         """Return how a record contradicts the database."""
         if not isinstance(record, TrialRecord):
-            return disagreement(self._connection, record)
+            return str(disagreement(self._connection, record) or "")
         if not has_run(self._connection, record.run):
             if (at := self._source.first.get(record.run)) is None:
                 return "its run is neither in the file nor in the database"

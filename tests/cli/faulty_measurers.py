@@ -144,16 +144,6 @@ class Alike(Noisy):
         return 1.0
 
 
-class Slow(Noisy):
-    """A noisy board that takes an eighth of a second for a measurement."""
-
-    info = MeasurerInfo(repeats=5, warm_up=1, cost_s=0.12)
-
-    def run(self, built, repeats):
-        time.sleep(0.02 * repeats)
-        return super().run(built, repeats)
-
-
 class Leased(Noisy):
     """A board that is there as long as the file that stands for its lease."""
 
@@ -256,7 +246,6 @@ NAMES = {
     "noisy": "Noisy",
     "alike": "Alike",
     "metered": "Metered",
-    "slow": "Slow",
     "leased": "Leased",
     "counter": "Counter",
     "single": "Single",

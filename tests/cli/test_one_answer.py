@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,14 +236,3 @@ def test_the_heuristic_stands_in_one_row(cli: Cli) -> None:
     assert names == ["tvm", "heuristic", "tuned"]
     line = cli("--json", "tune", MODEL, "--trials", "4", "--baselines", "graphturbo,tvm").object
     assert line["baselines"]["graphturbo"] == line["default"]
-
-
-@pytest.mark.full
-def test_a_race_has_its_share_of_a_time_budget(cli: Cli) -> None:
-    """A third of the time is kept back for it, and it makes do with what is left."""
-    words = ("tune", MODEL, "--measurer", "slow", "--baselines", "tvm", "--time-budget", "25s")
-    began = time.monotonic()
-    line = cli("--json", *words).object
-    assert time.monotonic() - began < 32
-    assert line["confidence"]["gain_low"] is not None
-    assert line["trials"] > 4

@@ -230,6 +230,18 @@ def test_what_takes_a_little_longer_than_expected_is_waited_for() -> None:
         assert (loop.late(), loop.over) == (late, over)
 
 
+@pytest.mark.parametrize(("raced", "last_s"), [(0, 79), (1, 69), (40, 46)])
+def test_a_race_has_its_share_of_a_time_budget(raced: int, last_s: float) -> None:
+    """Measurements of ten seconds begin no more in its time, which is a third at most."""
+    search = dataclasses.replace(
+        search_of(0), time_budget=100.0, after=1, race_after=raced, cost_s=10.0
+    )
+    loop = SearchLoop(search, Memory())
+    for spent, late in ((last_s, False), (last_s + 2, True)):
+        loop.search = dataclasses.replace(search, began=time.monotonic() - spent)
+        assert loop.late() == late
+
+
 @pytest.mark.parametrize("size", [1, pytest.param(40, marks=pytest.mark.full)])
 def test_the_size_of_a_round_is_a_setting(size: int) -> None:
     executor = Shuffled(64, 0)
