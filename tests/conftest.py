@@ -40,7 +40,7 @@ os.environ["PYTHONSAFEPATH"] = "1"
 _WAIT_S, _STEP_S = 1200.0, 0.2
 """How long tests wait for compiled code at most, and for how long at a time."""
 
-_UNCOMPILED = {"test_house.py": 0, "database": -1}
+_UNCOMPILED = {"test_house.py": 0, "graph": 0, "hardware": 0, "database": -1}
 """Files and folders of tests that need no compiled code, and the worker that begins with them."""
 
 settings.register_profile("fresh", deadline=None, print_blob=True)
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     heads: list[list[pytest.Item]] = [[] for _ in range(workers)]
     rest = list[pytest.Item]()
     for item in items:
-        place = _UNCOMPILED.get(item.path.name, _UNCOMPILED.get(item.path.parent.name))
+        place = _worker(item)
         (rest if place is None else heads[place]).append(item)
     each, ordered = -(-len(items) // workers), list[pytest.Item]()
     for head in heads:  # a worker begins with a part of the list of its own
@@ -77,11 +77,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*ordered, *rest]
 
 
+def _worker(item: pytest.Item) -> int | None:
+    """Return the worker that begins with a test; None where the test needs compiled code."""
+    parts = item.nodeid.partition("::")[0].split("/")
+    return next((_UNCOMPILED[part] for part in parts if part in _UNCOMPILED), None)
+
+
 @pytest.fixture(autouse=True)
 def _compiled_code(request: pytest.FixtureRequest) -> None:
     """Wait until code is compiled: else every worker of the tests compiles it for itself."""
     report = os.environ.get(warm_up.REPORT)
-    if report is None or {request.path.name, request.path.parent.name} & set(_UNCOMPILED):
+    if report is None or _worker(request.node) is not None:
         return
     waited = 0.0
     while not Path(report).exists() and waited < _WAIT_S:

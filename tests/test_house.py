@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 TOOLS = (
     ("ruff", "check", "--output-format=concise", "."),
     ("ruff", "format", "--check", "."),
-    ("mypy",),
     ("lint-imports",),
+    pytest.param(("mypy",), marks=pytest.mark.full),  # takes a minute
 )
 
 

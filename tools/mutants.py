@@ -3,8 +3,8 @@
 ``python tools/mutants.py schedule --count 15 --seed 1`` changes one expression at a time in a copy
 of the tree and runs the fast tier of ``tests/schedule`` and ``tests/test_replay.py`` until the
 first failure, then, where nothing failed, the full tier of ``tests/schedule``, which ``--fast``
-leaves out. A line a mutant says which test caught it. Mutants that nothing tells from the original (of messages, of bounds that no
-input reaches) are not sorted out, so a score is for comparing.
+leaves out. A line a mutant says which test caught it. Mutants that nothing tells from the original
+(of messages, of bounds that no input reaches) are not sorted out, so a score is for comparing.
 """
 
 from __future__ import annotations

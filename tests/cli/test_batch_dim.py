@@ -70,6 +70,7 @@ def test_a_run_without_a_known_batch_has_all_but_samples_per_second(cli: Cli) ->
     assert cli("simulate", "pair.onnx", "--batch", "1").status == 0
 
 
+@pytest.mark.full
 def test_a_run_keeps_what_was_stated_and_other_commands_have_it_from_there(cli: Cli) -> None:
     stated = ("--batch-dim", "x:1", "--batch", "6")
     tuned = cli("--json", "tune", "sequence.onnx", "--trials", "2", *stated)

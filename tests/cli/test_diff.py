@@ -157,6 +157,7 @@ def test_every_trial_measures_the_same_again(cli: Cli, one: dict[str, Any]) -> N
     assert "replayed and recorded are equal, to the bit" in cli("replay", run, "1").out
 
 
+@pytest.mark.full
 def test_another_number_is_told(
     cli: Cli, one: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

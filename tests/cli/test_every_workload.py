@@ -16,11 +16,9 @@ TRIALS = 3
 
 DEFAULT = "stcp920"
 
-FAST = ("resnet18", "tpu-v4i")
-
 PAIRS = (
-    FAST, ("alexnet", DEFAULT), ("whisper_base_enc", DEFAULT), ("mobilenet_v2", "goya"),
-    ("llama_decode", "ipu-mk2"), ("dlrm", "mlu100"),
+    ("resnet18", "tpu-v4i"), ("alexnet", DEFAULT), ("whisper_base_enc", DEFAULT),
+    ("mobilenet_v2", "goya"), ("llama_decode", "ipu-mk2"), ("dlrm", "mlu100"),
 )  # fmt: skip
 """Workloads of some families and some presets; the replay corpus has all of them."""
 
@@ -36,10 +34,8 @@ def tune(cli: Cli, model: str, target: str, trials: int) -> dict[str, Any]:
     return ran.object
 
 
-@pytest.mark.parametrize(
-    ("name", "preset"),
-    [pytest.param(*pair, marks=() if pair == FAST else pytest.mark.full) for pair in PAIRS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "preset"), PAIRS)
 def test_workloads_tune(name: str, preset: str, cli: Cli) -> None:
     result = tune(cli, name, preset, TRIALS)
     assert result["trials"] == TRIALS

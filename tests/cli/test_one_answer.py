@@ -127,8 +127,9 @@ TELLING_LATENCY_ALONE = ["counter", "single"]
 """Their runs take another course: what is known of bytes steers a search."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "measurer", ["failing-1", *slower(["failing-1-twice", "failing-last", *TELLING_LATENCY_ALONE])]
+    "measurer", ["failing-1", "failing-1-twice", "failing-last", *TELLING_LATENCY_ALONE]
 )
 def test_what_fails_or_says_little_changes_no_gain(cli: Cli, measurer: str) -> None:
     """Against a board that does not fail: of those that do, one failure is made up for."""
@@ -151,6 +152,7 @@ def test_a_board_that_fails_at_every_other_call_states_no_gain_too_many(cli: Cli
     assert line["failures"]["raised"] > 0
 
 
+@pytest.mark.full
 def test_no_gain_is_stated_over_a_base_that_lacks_a_candidate(cli: Cli) -> None:
     line = tuned(cli, "failing-3").object
     assert line["default"] is None

@@ -42,7 +42,7 @@ if __name__ == '__main__':
 
 
 PLACES = {"alone": ("--jobs", "1"), "processes": ("--jobs", "2"), "ray": ("--ray", "--jobs", "2")}
-FAST = {("alone", signal.SIGTERM), ("processes", signal.SIGHUP)}
+FAST = {("alone", signal.SIGTERM)}
 SENT = ((signal.SIGTERM, False), (signal.SIGHUP, True))
 """By ``kill`` to one process, and by a terminal that closes to all of its group."""
 ENDS = [

@@ -29,8 +29,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path / "here", monkeypatch)
 
 
-SLOW = ("worker", "hangs", "nan")
-"""Measurers that fail in other ways than by an exception; the full tier waits for them."""
+SLOW = ("worker", "hangs", "nan", "plugin", "no-fit")
+"""What a search comes to after seconds, beside a measurer that raises; the full tier waits."""
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def tuned(cli: Cli, *models: str) -> list[dict[str, Any]]:
     return [cli("--json", "tune", m, "--batch", "1", "--trials", "2").object for m in models]
 
 
+@pytest.mark.full
 def test_an_index_has_a_row_for_each_pair_and_links_pages_that_it_makes(cli: Cli) -> None:
     first, second = tuned(cli, "alexnet", "zfnet")
     assert cli("report", first["run"]).status == 0

@@ -106,6 +106,7 @@ def ranker(evaluator: Evaluator) -> Ranker:
     return Ranker(evaluator, vector, 4, prior=model())
 
 
+@pytest.mark.full
 @PAIRS
 def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     evaluator, space = scheduler_of(workload, target)
@@ -125,10 +126,8 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     assert there > CANDIDATES
 
 
-@pytest.mark.parametrize(
-    ("column", "most"),
-    [("near_s", 0.024), pytest.param("far_s", 0.01, marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("column", "most"), [("near_s", 0.024), ("far_s", 0.01)])
 def test_new_kernels_that_take_what_they_take_alone_are_told_well(column: str, most: float) -> None:
     """Trees of times over the estimate, which is another one here, are twice as far off."""
     evaluator, space = scheduler_of("dlrm", "ascend-910")

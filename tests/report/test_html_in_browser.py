@@ -180,6 +180,7 @@ def test_four_hundred_layers_are_folded_away(page: Page, pages: dict[str, Path])
     assert len(shown_kernels(page)) == 400
 
 
+@pytest.mark.full
 def test_one_field_finds_rows_and_bars(page: Page, pages: dict[str, Path]) -> None:
     page.open(pages["deep"])
     page.type("#find", "CONV39")

@@ -79,6 +79,7 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert_names_are_text(named, 5)
 
 
+@pytest.mark.full
 def test_names_are_text_beside_another_schedule() -> None:
     def laid(name: str) -> Seen:
         side = Compared(f"run {name}", name, small_facts().best, "simulated")

@@ -200,7 +200,7 @@ def test_a_schedule_in_another_order_computes_its_model(order: str, tmp_path: Pa
     assert read.text == schedule.text
 
 
-@pytest.mark.parametrize("make", [heads, experts])
+@pytest.mark.parametrize("make", [pytest.param(heads, marks=pytest.mark.full), experts])
 def test_a_search_finds_the_same_whatever_the_file_s_order(make: Any, tmp_path: Path) -> None:
     found = []
     for number, graph in enumerate((make().graph(), graph_of(otherwise(make(), 3)))):

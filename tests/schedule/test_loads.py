@@ -221,7 +221,7 @@ def having(schedule: Schedule, loads: Loads) -> Schedule:
 
 
 @given(networks(), targets(), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_loads_of_random_settings_keep_all_rules(
     graph: Graph, target: Target, data: st.DataObject
 ) -> None:

@@ -26,10 +26,8 @@ SETTINGS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("workload", "least"),
-    [("bert_base_s128", 4), pytest.param("mobilenet_v2", 1.1, marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("workload", "least"), [("bert_base_s128", 4), ("mobilenet_v2", 1.1)])
 def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     """To the last bit, and there are several of each: otherwise nothing is gained."""
     model_scheduler = scheduler_of(workload)

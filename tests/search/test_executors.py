@@ -171,7 +171,7 @@ def test_in_process_is_in_order() -> None:
     [
         pytest.param(ProcessExecutor, 1, id="processes-1", marks=pytest.mark.full),
         pytest.param(ProcessExecutor, 2, id="processes-2"),
-        pytest.param(RayExecutor, 2, id="ray-2", marks=pytest.mark.ray),
+        pytest.param(RayExecutor, 2, id="ray-2", marks=[pytest.mark.ray, pytest.mark.full]),
     ],
 )
 def test_pools_give_what_this_process_gives(kind: type, jobs: int) -> None:

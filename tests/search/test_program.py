@@ -75,7 +75,9 @@ def test_what_is_no_setting_is_refused_and_asked_for_again(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("print('hello', flush=True)\ninput()", "answers 'hello'"),
+        pytest.param(
+            "print('hello', flush=True)\ninput()", "answers 'hello'", marks=pytest.mark.full
+        ),
         ("import sys; sys.exit(5)", "has ended with status 5"),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     assert "made smaller to fit" in found.origin
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), batch=st.integers(1, 12), blocks=st.integers(1, 2))
 def test_any_setting_of_another_batch_gives_a_sound_schedule(
     data: st.DataObject, batch: int, blocks: int

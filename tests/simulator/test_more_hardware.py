@@ -44,6 +44,7 @@ def slower(draws: range, scheduler: str) -> list[tuple[int, str, float]]:
     return found
 
 
+@pytest.mark.full
 def test_the_published_rules_are_slower_with_more_and_the_fitted_are_not() -> None:
     assert slower(FEW, "graphturbo")
     assert slower(FEW, "fitted") == []

@@ -87,7 +87,7 @@ def test_graphturbo_beats_tvm_on_most_of_the_papers_ten() -> None:
     ("workload", "preset"),
     [
         ("squeezenet1_1", "stcp920"),
-        ("llama_decode", "goya"),
+        pytest.param("llama_decode", "goya", marks=FULL),
         *(
             pytest.param("resnet18" if at % 2 else "squeezenet1_1", preset, marks=FULL)
             for at, preset in enumerate(PRESETS[1:])
