@@ -1,8 +1,8 @@
 """The full tier: what the fast tier, which ``pytest`` alone runs, leaves out.
 
-The cases marked ``full``, and beside them the package with the lowest versions that
-``pyproject.toml`` declares, in an environment of its own: its schedules and searches must be those
-of this environment's versions, byte by byte.
+The cases marked ``full``, and beside them, in environments of their own: the package with the
+lowest versions that ``pyproject.toml`` declares, whose schedules and searches must be those of this
+environment's versions, byte by byte; and the package of ``examples/gpu``, with PyTorch and Triton.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ WORKERS = str((os.cpu_count() or 1) + 1)
 """One more than there are cores: tests wait for Ray, for locks and for processes to end."""
 
 SCHEDULES = Path(__file__).with_name("schedule_bytes.py")
+
+GPU = ROOT / "examples" / "gpu"
 
 
 def lowest(requirements: list[str]) -> list[str]:
@@ -49,7 +51,7 @@ def declared() -> list[str]:
     return [*project["dependencies"], *(r for r in more if not r.startswith("autoturbo["))]
 
 
-def run(step: str, *command: str | Path) -> str:
+def run(step: str, *command: str | Path, folder: Path = ROOT) -> str:
     """Run a command, and say how long it took.
 
     Returns:
@@ -60,7 +62,7 @@ def run(step: str, *command: str | Path) -> str:
     """
     began = time.monotonic()
     done = subprocess.run(  # noqa: S603
-        list(map(str, command)), cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False
+        list(map(str, command)), cwd=folder, text=True, stdout=subprocess.PIPE, check=False
     )
     print(f"== {step}: {time.monotonic() - began:.0f} s", flush=True)
     if done.returncode:
@@ -74,6 +76,7 @@ def compare_lowest(folder: Path) -> None:
     Raises:
         SystemExit: A step failed, or schedules differ.
     """
+    folder.mkdir()
     pins = folder / "lowest.txt"
     pins.write_text("\n".join(lowest(declared())) + "\n")
     python = folder / "bin" / "python"
@@ -88,14 +91,33 @@ def compare_lowest(folder: Path) -> None:
     print(f"== {len(new)} schedules and searches are the same, byte by byte", flush=True)
 
 
+def check_gpu_package(folder: Path) -> None:
+    """Have the package for GPUs pass its tests, in Triton's interpreter where there is no GPU.
+
+    Raises:
+        SystemExit: A step failed.
+    """
+    python = folder / "bin" / "python"
+    install = (python, "-m", "pip", "install", "--quiet", "-c", GPU / "constraints.txt")
+    run("an environment", sys.executable, "-m", "venv", folder)
+    run("PyTorch and Triton", *install, ROOT, f"{GPU}[gpu,test]")
+    run("types of the package for GPUs", python, "-m", "mypy", folder=GPU)
+    print(run("tests of it", python, "-P", "-m", "pytest", "-q", "tests", folder=GPU), end="")
+
+
 def main() -> None:
-    """Run both side by side; status 1 if one fails."""
+    """Run all side by side; status 1 if one fails."""
     pytest = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "full", "-n", WORKERS)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
-        comparing = threads.submit(compare_lowest, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=2) as threads:
         tests = threads.submit(run, "tests", *pytest, "--durations=20", *sys.argv[1:])
+        # beside the tests, one after the other
+        beside = [
+            threads.submit(check, Path(folder) / name)
+            for name, check in (("lowest", compare_lowest), ("gpu", check_gpu_package))
+        ]
         print(tests.result(), end="", flush=True)
-        comparing.result()
+        for check in beside:
+            check.result()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,147 @@
+"""What a schedule is compared with, in the same run: launches per layer, cuDNN, pairs.
+
+All run the same model in FP16 with the same inputs, and all are recorded as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule
+from autoturbo_gpu.operators import CARRIED_OUT
+from autoturbo_gpu.plan import Plan, plan_of
+from autoturbo_gpu.program import Program
+
+PER_LAYER, EAGER, COMPILED, PAIRS, SUBGRAPHS = (
+    "a kernel per layer, ours", "cuDNN, PyTorch eager", "cuDNN, PyTorch compiled",
+    "at most two layers in a kernel", "the schedule's sub-graphs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that runs the model.
+
+    Attributes:
+        name: In the table.
+        run: Launches it once, for all samples.
+        answer: Returns the outputs for inputs.
+        launches: Kernels and operators of a run; 0 where PyTorch decides that.
+    """
+
+    name: str
+    run: Callable[[], None]
+    answer: Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+    launches: int = 0
+
+
+class OnPyTorch:
+    """A model run by PyTorch's own operators, one after another.
+
+    Args:
+        plan: Any plan of the model, for its operators and weights.
+        device: ``"cuda"`` or ``"cpu"``.
+        compiled: Whether PyTorch compiles the whole.
+    """
+
+    def __init__(self, plan: Plan, device: str, *, compiled: bool = False) -> None:
+        self.plan, self.device = plan, device
+        self.weights = {n: self._there(np.asarray(v)) for n, v in plan.weights.items()}
+        self.inputs = {
+            name: self._there(np.zeros((plan.samples, *plan.shapes[name][1:]), np.float32))
+            for name in plan.inputs
+        }
+        self.outputs: dict[str, torch.Tensor] = {}
+        # settings of operators are constants of the model, so that the whole is one graph
+        self._forward = (
+            torch.compile(self._all, mode="max-autotune-no-cudagraphs") if (compiled) else self._all
+        )
+        self._graph: Any = None
+
+    def _there(self, values: NDArray[Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(np.array(values)).to(self.device, torch.float16)
+        return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+    def _all(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        here = {**self.weights, **inputs}
+        for operator in self.plan.operators:
+            given = [here[name] for name in operator.inputs]
+            if operator.kind == "MatMul":
+                made = given[0] @ given[1]
+            elif operator.kind == "Transpose":
+                order = operator.attributes.get("perm", range(given[0].dim())[::-1])
+                made = given[0].permute(*order)
+            elif operator.kind in CARRIED_OUT:
+                made = CARRIED_OUT[operator.kind](operator, given)
+            else:  # views, at all samples in place of a pass's
+                shape = self.plan.shapes[operator.outputs[0]]
+                made = given[0].reshape(self.plan.samples, *shape[1:])
+            here[operator.outputs[0]] = made
+        return {name: here[name] for name in self.plan.outputs}
+
+    def run(self) -> None:
+        """Run the model once."""
+        if self._graph is not None:
+            self._graph.replay()
+            return
+        with torch.no_grad():
+            self.outputs = self._forward(self.inputs)
+
+    def record(self) -> None:
+        """Record the model's launches as a CUDA graph; nothing on a CPU."""
+        if self.device != "cuda":
+            return
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.run()
+        self._graph = graph
+
+    def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return the outputs for inputs of all samples."""
+        for name, values in inputs.items():
+            self.inputs[name].copy_(torch.from_numpy(np.ascontiguousarray(values)))
+        self.run()
+        return {name: out.float().cpu().numpy() for name, out in self.outputs.items()}
+
+
+def rows_of(
+    scheduler: ModelScheduler, tuned: Schedule, device: str, left_out: Iterable[str] = ()
+) -> list[Row]:
+    """Return the rows of a comparison, ready to run.
+
+    Args:
+        scheduler: Of the model, for the schedule that launches layer by layer.
+        tuned: The schedule that is compared.
+        device: ``"cuda"`` or ``"cpu"``.
+        left_out: Names of rows.
+    """
+    by_layer = build_schedule(scheduler, Knobs(batches_per_cluster=scheduler.batch_choices()[0]))
+    rows = []
+    for name in (PER_LAYER, EAGER, COMPILED, PAIRS, SUBGRAPHS):
+        if name not in left_out:
+            one = _running(name, by_layer, tuned, device)
+            one.record()
+            count = len(one.launches) if isinstance(one, Program) else 0
+            rows.append(Row(name, one.run, one.answer, count))
+    return rows
+
+
+def _running(name: str, by_layer: Schedule, tuned: Schedule, device: str) -> Program | OnPyTorch:
+    if name == PER_LAYER:
+        return Program(plan_of(by_layer, most_chained=1, in_one_kernel=True), device)
+    if name == PAIRS:
+        return Program(plan_of(by_layer, most_chained=2, in_one_kernel=True), device)
+    if name == SUBGRAPHS:
+        return Program(plan_of(tuned), device)
+    return OnPyTorch(plan_of(by_layer), device, compiled=name == COMPILED)

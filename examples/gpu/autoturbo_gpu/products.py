@@ -1,0 +1,102 @@
+"""Measured products for ``autoturbo targets calibrate``: ``python -m autoturbo_gpu.products``.
+
+Each row is a product with a weight in FP16 that ran alone on this computer's card, with the L2
+cache emptied before each run, since a calibrated target has operands in DDR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from autoturbo.api import load_model, load_target
+from autoturbo.plugin import Knobs, ModelScheduler, build_schedule
+from autoturbo_gpu import targets
+
+SHAPES = (
+    (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (4096, 2048, 4096),
+    (2048, 2048, 2048), (2048, 768, 768), (4096, 768, 3072), (4096, 3072, 768), (1024, 1024, 1024),
+    (512, 4096, 4096), (256, 4096, 4096), (128, 4096, 4096), (64, 4096, 4096), (16, 4096, 4096),
+    (16, 8192, 8192), (16, 1024, 1024), (64, 768, 768), (128, 512, 512), (256, 256, 256),
+    (32, 32, 32),
+)  # fmt: skip
+"""Rows, depth and columns: what the tensor cores bound, the memory (few rows), and the launch."""
+
+REPEATS = 20
+
+
+def product(rows: int, depth: int, columns: int) -> onnx.ModelProto:
+    """Return a model that is one product with a weight."""
+    random = np.random.default_rng(0)
+    weight = (random.standard_normal((depth, columns)) * depth**-0.5).astype(np.float32)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["input", "weight"], ["output"], "product")], "product",
+        [value("input", 1, [rows, depth])], [value("output", 1, [rows, columns])],
+        [numpy_helper.from_array(weight, "weight")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def table(
+    seconds_of: Callable[[int, int, int], float],
+    shapes: Sequence[tuple[int, int, int]] = SHAPES,
+) -> str:
+    """Return the CSV of measured products.
+
+    Args:
+        seconds_of: Measures a product of rows by depth times depth by columns.
+        shapes: Of the products.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["m", "k", "n", "dtype", "latency_s"])
+    for shape in shapes:
+        writer.writerow([*shape, "float16", f"{seconds_of(*shape):.4g}"])
+    return text.getvalue()
+
+
+def on_gpu(rows: int, depth: int, columns: int) -> float:
+    """Return the median seconds of a product on this computer's card."""
+    from autoturbo_gpu import timing
+    from autoturbo_gpu.plan import plan_of
+    from autoturbo_gpu.program import Program
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "product.onnx"
+        onnx.save(product(rows, depth, columns), path)
+        scheduler = ModelScheduler(load_model(path), load_target(targets.h100()), "float16")
+        whole = build_schedule(scheduler, Knobs(batches_per_cluster=scheduler.batch_choices()[0]))
+        program = Program(plan_of(whole, in_one_kernel=True), "cuda")
+    program.record()
+    timing.seconds(program.run, 3)
+    return statistics.median(timing.seconds(program.run, REPEATS, timing.Flush()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the table of this computer's card; return 2 where there is none."""
+    parser = argparse.ArgumentParser(prog="autoturbo_gpu.products", description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="the CSV file")
+    options = parser.parse_args(arguments)
+    import torch
+
+    if not torch.cuda.is_available():
+        print("error: PyTorch finds no GPU", file=sys.stderr)
+        return 2
+    options.out.write_text(table(on_gpu), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
