@@ -157,6 +157,25 @@ def within_chain(
 
 
 @triton.jit
+def next_of_chain(
+    before, weight, bias, first_before,
+    BEFORE_HEIGHT: tl.constexpr, BEFORE_WIDTH: tl.constexpr, BEFORE_CHANNELS: tl.constexpr,
+    BEFORE_BLOCK: tl.constexpr, WIDTH: tl.constexpr, OUT_CHANNELS: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, POSITIONS: tl.constexpr,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Return the output of a layer in the middle, which stays on the SM as its input does."""
+    channel = tl.arange(0, CHANNELS)
+    sums = within_chain(
+        before, weight, first_before, channel, BEFORE_HEIGHT, BEFORE_WIDTH, BEFORE_CHANNELS,
+        BEFORE_BLOCK, WIDTH, OUT_CHANNELS, SIDE, STRIDE, PAD, POSITIONS, CHANNELS, ROWS,
+    )  # fmt: skip
+    if HAS_BIAS:
+        sums += tl.load(bias + channel, mask=channel < OUT_CHANNELS, other=0.0)[None, :]
+    return activated(sums, ACTIVATION).to(tl.float16)
+
+
+@triton.jit
 def chain(
     x, weights, biases, residual, y,
     first_sample, first_row, first_column, first_channel, rows, columns, channels,
@@ -187,17 +206,13 @@ def chain(
         first = top
         for back in tl.static_range(LAST - layer + 1):
             first = first * LAYERS[LAST - back][7] - LAYERS[LAST - back][8]
-        channel = tl.arange(0, LAYERS[layer][11])
-        sums = within_chain(
-            kept, weights[layer], first, channel,
+        kept = next_of_chain(
+            kept, weights[layer], biases[layer], first,
             LAYERS[layer][0], LAYERS[layer][1], LAYERS[layer][2], LAYERS[layer - 1][11],
             LAYERS[layer][4], LAYERS[layer][5], LAYERS[layer][6], LAYERS[layer][7],
             LAYERS[layer][8], LAYERS[layer][10], LAYERS[layer][11], LAYERS[layer][9],
+            LAYERS[layer][12], LAYERS[layer][13],
         )  # fmt: skip
-        if LAYERS[layer][12]:
-            inside = channel < LAYERS[layer][5]
-            sums += tl.load(biases[layer] + channel, mask=inside, other=0.0)[None, :]
-        kept = activated(sums, LAYERS[layer][13]).to(tl.float16)
     before = top * LAYERS[LAST][7] - LAYERS[LAST][8]
     at = tl.arange(0, LAYERS[LAST][10])
     row, column = top + at // LAYERS[LAST][4], at % LAYERS[LAST][4]

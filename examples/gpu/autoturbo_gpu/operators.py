@@ -39,6 +39,21 @@ def _layer_norm(operator: Operator, given: Sequence[Tensor]) -> Tensor:
     return functional.layer_norm(x, x.shape[axis:], scale, bias[0] if bias else None, epsilon)
 
 
+def _batch_norm(operator: Operator, given: Sequence[Tensor]) -> Tensor:
+    x, scale, bias, mean, variance = given
+    epsilon = operator.attributes.get("epsilon", 1e-5)
+    return functional.batch_norm(x, mean, variance, scale, bias, eps=epsilon)
+
+
+def _clip(operator: Operator, given: Sequence[Tensor]) -> Tensor:
+    return given[0].clamp(operator.attributes.get("min"), operator.attributes.get("max"))
+
+
+def _mean(operator: Operator, given: Sequence[Tensor]) -> Tensor:
+    axes = operator.attributes.get("axes", list(range(given[0].dim())))
+    return given[0].mean(dim=axes, keepdim=bool(operator.attributes.get("keepdims", 1)))
+
+
 def _window(operator: Operator) -> tuple[dict[str, Any], list[int]]:
     """Return what PyTorch calls a pool's window, and its padding on all four sides."""
     given = operator.attributes
@@ -103,6 +118,7 @@ CARRIED_OUT: dict[str, CarryOut] = {
     "LayerNormalization": _layer_norm, "MaxPool": _max_pool, "AveragePool": _average_pool,
     "GlobalAveragePool": _unary(lambda x: x.mean(dim=tuple(range(2, x.dim())), keepdim=True)),
     "Concat": lambda operator, given: torch.cat(list(given), operator.attributes["axis"]),
-    "Conv": _convolution, "Gemm": _gemm,
+    "BatchNormalization": _batch_norm, "Clip": _clip, "ReduceMean": _mean, "Conv": _convolution,
+    "Gemm": _gemm,
 }  # fmt: skip
 """By ONNX's name of the operator."""

@@ -35,11 +35,14 @@ VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Kinds that move nothing where their input lies as they want it."""
 
 ELEMENTWISE = (
-    "Add", "Sub", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "Sqrt", "Pow", "Erf",
+    "Add", "Sub", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "Sqrt", "Pow", "Erf", "Clip",
 )  # fmt: skip
 """Kinds each of whose elements depends on the same one of each input."""
 
-SAMPLES_APART = ("MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "Softmax")
+SAMPLES_APART = (
+    "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "Softmax",
+    "BatchNormalization",
+)  # fmt: skip
 """Kinds whose samples have nothing to do with each other."""
 
 MOST_KEPT_BYTES = 128 * 1024
@@ -282,12 +285,14 @@ def plan_of_document(
     document: Mapping[str, Any], model: Path, most_chained: int = 8, *, in_one_kernel: bool = False
 ) -> Plan:
     """Return what runs of a kernels file; arguments and errors are those of :func:`plan_of`."""
-    file = onnx.load(model)
+    file = onnx.load(model, load_external_data=False)
     tensors = document["tensors"]
     names = [tensor["name"] for tensor in tensors]
     shapes = {tensor["name"]: tuple(tensor["shape"]) for tensor in tensors}
-    weights = _weights(file, {t["name"] for t in tensors if t["weight"]})
-    operators = _operators(document, file, names)
+    settings = {n for node in file.graph.node if node.op_type in SETTINGS for n in node.input[1:]}
+    wanted = {t["name"] for t in tensors if t["weight"]} | settings - {""}
+    weights = _weights(file, model.parent, wanted)
+    operators = _operators(document, file, names, weights)
     share = document["share"]
     if share["split"] != "batch" and share["passes"] > 1:
         raise NotLoweredError("clusters divide other things than samples")
@@ -320,10 +325,23 @@ def plan_of_document(
     )  # fmt: skip
 
 
-def _weights(file: onnx.ModelProto, wanted: set[str]) -> dict[str, NDArray[Any]]:
-    found = {
-        one.name: numpy_helper.to_array(one) for one in file.graph.initializer if one.name in wanted
-    }
+def _weights(file: onnx.ModelProto, folder: Path, wanted: set[str]) -> dict[str, NDArray[Any]]:
+    """Return constant tensors; random ones where a model is stored without its weights.
+
+    Times do not depend on them.
+
+    Raises:
+        NotLoweredError: One is neither stored nor a constant node.
+    """
+    found = {}
+    for one in file.graph.initializer:
+        if one.name in wanted:
+            place = {entry.key: entry.value for entry in one.external_data}.get("location", "")
+            if place and not (folder / place).exists():
+                random = np.random.default_rng(0).standard_normal(one.dims, np.float32)
+                found[one.name] = random * max(np.prod(one.dims[1:]), 1) ** -0.5
+            else:
+                found[one.name] = numpy_helper.to_array(one, str(folder))
     for node in file.graph.node:
         if node.op_type == "Constant" and node.output[0] in wanted:
             values = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
@@ -334,9 +352,14 @@ def _weights(file: onnx.ModelProto, wanted: set[str]) -> dict[str, NDArray[Any]]
     return found
 
 
+SETTINGS = {"ReduceMean": ("axes",), "Clip": ("min", "max")}
+"""What some kinds take as further inputs, which are attributes of older models."""
+
+
 def _operators(
-    document: Mapping[str, Any], file: onnx.ModelProto, names: Sequence[str]
-) -> list[Operator]:
+    document: Mapping[str, Any], file: onnx.ModelProto, names: Sequence[str],
+    weights: Mapping[str, NDArray[Any]],
+) -> list[Operator]:  # fmt: skip
     nodes = {node.output[0]: node for node in file.graph.node}
     found = []
     for one in document["operators"]:
@@ -348,6 +371,10 @@ def _operators(
             raise NotLoweredError(f"{one['name']} ({one['kind']}) has several outputs")
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         inputs = tuple(names[number] for number in one["inputs"])
+        for name, given in zip(SETTINGS.get(one["kind"], ()), node.input[1:], strict=False):
+            if given:
+                attributes[name] = weights[given].tolist()
+                inputs = inputs[:1]
         found.append(Operator(one["name"], one["kind"], inputs, outputs, attributes))
     return found
 
@@ -567,7 +594,7 @@ class Lowering:
         for name in step.reads:
             shape = self.shapes[name]
             if isinstance(step, Convolutions) and name == step.layers[0].x:
-                yield name, self._read_by_chain(step.layers, region)
+                yield name, _read_by_chain(step.layers, region)
             elif isinstance(step, Convolutions):
                 yield name, region
             elif isinstance(step, Other) and step.operator.kind == "Transpose":
@@ -579,21 +606,37 @@ class Lowering:
                 first = region[:1] if shape[:1] == out[:1] and _keeps_samples(step) else ()
                 yield name, (*first, *whole(shape)[len(first) :])
 
-    def _read_by_chain(self, layers: Sequence[Convolved], region: Region) -> Region:
-        if layers[0].product:
-            return (*region[:-1], (0, layers[0].before[2]))
-        samples, _, rows, columns = region
-        for layer in reversed(layers):
-            rows = _read_along(rows, layer, 0)
-            columns = _read_along(columns, layer, 1)
-        return samples, (0, layers[0].before[2]), rows, columns
+
+def apart(step: Convolutions) -> list[Convolutions]:
+    """Return the layers of a chain as steps of their own, which make the same together."""
+    found: list[Convolutions] = []
+    region = step.region
+    for layer in reversed(step.layers):
+        found.insert(0, Convolutions((layer,), region))
+        region = _read_by_chain((layer,), region)
+    return found
 
 
-def rows_of_chain(layers: Sequence[Convolved]) -> int:
+def _read_by_chain(layers: Sequence[Convolved], region: Region) -> Region:
+    """Return what a chain reads of its input for a region of its output."""
+    if layers[0].product:
+        return (*region[:-1], (0, layers[0].before[2]))
+    samples, _, rows, columns = region
+    for layer in reversed(layers):
+        rows = _read_along(rows, layer, 0)
+        columns = _read_along(columns, layer, 1)
+    return samples, (0, layers[0].before[2]), rows, columns
+
+
+def rows_of_chain(layers: Sequence[Convolved], most_kept: int = MOST_KEPT_BYTES) -> int:
     """Return how many rows of a chain's output a program makes; 0 where it had better not be.
 
     All that lies between is held in registers, a whole row wide; the more rows, the fewer are
     computed twice. Of the numbers of rows that fit, the one with the fewest products is taken.
+
+    Args:
+        layers: In order.
+        most_kept: Bytes of one layer's sums at most.
     """
     square = all(one.side[0] == one.side[1] and len(set(one.pads)) == 1 for one in layers)
     if not square or any(one.residual for one in layers[:-1]):
@@ -604,7 +647,7 @@ def rows_of_chain(layers: Sequence[Convolved]) -> int:
         blocks = blocks_of_chain(layers, rows)
         kept = [positions * channels * 4 for _, positions, channels in blocks[:-1]]
         kept.append(blocks[-1][1] * min(blocks[-1][2], MOST_LAST_CHANNELS) * 4)
-        if max(kept) > MOST_KEPT_BYTES:
+        if max(kept) > most_kept:
             break
         programs = -(-layers[-1].after[0] // rows)
         products = programs * sum(

@@ -33,15 +33,21 @@ from autoturbo_gpu.plan import (
     Product,
     Region,
     Step,
+    apart,
     blocks_of_chain,
     permutation,
     power,
+    rows_of_chain,
     under,
 )
 
 Run = Callable[[], None]
 
 HALF = torch.float16
+
+
+class DoesNotFitError(NotLoweredError):
+    """A kernel that no choice of blocks makes small enough for the card."""
 
 
 class Launch(NamedTuple):
@@ -89,7 +95,7 @@ PRODUCT_BLOCKS = (Blocks(64, 64, 32), Blocks(128, 128, 32), Blocks(128, 64, 64))
 
 ATTENTION_BLOCKS = (Blocks(64, 64, 64), Blocks(128, 64, 64, 8), Blocks(64, 32, 64))
 
-CHAIN_LAUNCHES = ((8, 2), (8, 3), (4, 2), (16, 2))
+CHAIN_LAUNCHES = ((8, 2), (16, 2))
 """Warps and stages of a chain."""
 
 FEED_FORWARD_BLOCKS = (Blocks(16, 64, 64), Blocks(32, 64, 64, 8), Blocks(32, 32, 64, 8))
@@ -199,7 +205,7 @@ class Program:
         shape = self.plan.shapes[name]
         readers = [s for s in self.plan.steps if name in s.reads]
         only = readers[0] if len(readers) == 1 else None
-        free = not isinstance(self._makers[name], Convolutions)
+        free = isinstance(self._makers.get(name), Product | Attended | Other)
         if isinstance(only, Other) and only.operator.kind == "Transpose" and free:
             # it lies as its only reader wants it, which then has nothing to move
             order = permutation(only.operator, len(shape))
@@ -229,6 +235,15 @@ class Program:
         return copy, [lambda: (copy.copy_(tensor), None)[1]]
 
     def _convolutions(self, step: Convolutions, here: dict[str, Tensor]) -> list[Run]:
+        """Return the launch of a step; one for each layer where the card has no room for all."""
+        try:
+            return self._together(step, here)
+        except DoesNotFitError:
+            if len(step.layers) == 1:
+                raise
+            return [run for one in apart(step) for run in self._together(one, here)]
+
+    def _together(self, step: Convolutions, here: dict[str, Tensor]) -> list[Run]:
         x, launches = self._packed(here[step.layers[0].x])
         residual, more = x, list[Run]()
         if step.layers[-1].residual:
@@ -262,33 +277,32 @@ class Program:
             )  # fmt: skip
 
         key = ("convolution", layer.before, layer.after, layer.side, layer.stride, tuple(extents))
-        return [self._fastest(key, CONVOLUTION_BLOCKS, launch)]
+        return [self.fastest(key, CONVOLUTION_BLOCKS, launch)]
 
     def _chain(
         self, step: Convolutions, region: Region, x: Tensor, residual: Tensor, y: Tensor
     ) -> Run:
         samples, rows, columns, channels = region
-        held = tuple(
-            (*layer.before, *layer.after, layer.side[0], layer.stride, layer.pads[0], height,
-             positions, width, bool(layer.bias), layer.activation)
-            for layer, (height, positions, width)
-            in zip(step.layers, blocks_of_chain(step.layers, step.rows), strict=True)
-        )  # fmt: skip
         weights = tuple(self._weight(layer) for layer in step.layers)
         biases = tuple(self._bias(layer) for layer in step.layers)
-        grid = (triton.cdiv(rows[1] - rows[0], step.rows), samples[1] - samples[0])
+        extents = [end - begin for begin, end in (rows, columns, channels)]
         depth = min(power(step.layers[0].before[2]), 64)
         last = min(power(step.layers[-1].after[2]), MOST_LAST_CHANNELS)
+        fewer = rows_of_chain(step.layers, MOST_KEPT_BYTES // 2) or step.rows
+        heights = dict.fromkeys(min(height, extents[0]) for height in (step.rows, fewer))
+        choices = [(height, *other) for height in heights for other in CHAIN_LAUNCHES]
 
-        def launch(options: tuple[int, int]) -> None:
+        def launch(choice: tuple[int, int, int]) -> None:
+            height, warps, stages = choice
+            grid = (triton.cdiv(extents[0], height), samples[1] - samples[0])
             kernels.chain[grid](
                 x, weights, biases, residual, y, samples[0], rows[0], columns[0], channels[0],
-                rows[1] - rows[0], columns[1] - columns[0], channels[1] - channels[0],
-                held, depth, bool(step.layers[-1].residual), last,
-                num_warps=options[0], num_stages=options[1],
+                *extents, geometry(step.layers, height), depth, bool(step.layers[-1].residual),
+                last, num_warps=warps, num_stages=stages,
             )  # fmt: skip
 
-        return self._fastest(("chain", held, grid), CHAIN_LAUNCHES, launch)
+        key = ("chain", geometry(step.layers, step.rows), *extents, samples[1] - samples[0])
+        return self.fastest(key, choices, launch)
 
     def _feed_forward(
         self, layers: Sequence[Convolved], region: Region, x: Tensor, residual: Tensor, y: Tensor
@@ -315,7 +329,7 @@ class Program:
             return launch
 
         return [
-            self._fastest(
+            self.fastest(
                 ("feed_forward", first.before, first.after, last.after, count), fitting,
                 launch_of(begin, count),
             )
@@ -339,7 +353,7 @@ class Program:
                 blocks.positions, blocks.channels, blocks.depth, **blocks.launch,
             )  # fmt: skip
 
-        return self._fastest(("product", y.shape, depth), PRODUCT_BLOCKS, launch)
+        return self.fastest(("product", y.shape, depth), PRODUCT_BLOCKS, launch)
 
     def _attention(self, step: Attended, here: dict[str, Tensor]) -> Run:
         q, k, v, y = here[step.q], here[step.k], here[step.v], self._made(step.y, here)
@@ -362,7 +376,7 @@ class Program:
                 power(out), **blocks.launch,
             )  # fmt: skip
 
-        return self._fastest(("attention", q.shape, k.shape, out), ATTENTION_BLOCKS, launch)
+        return self.fastest(("attention", q.shape, k.shape, out), ATTENTION_BLOCKS, launch)
 
     def _view(self, step: Other, here: dict[str, Tensor]) -> list[Run]:
         """Return what it takes to see a tensor in another way: nothing, where it lies so."""
@@ -424,15 +438,33 @@ class Program:
             self._weights[name, form] = torch.from_numpy(values).to(self.device, dtype)
         return self._weights[name, form]
 
-    def _fastest(
+    def fastest(
         self, key: tuple[Any, ...], choices: Sequence[Any], launch: Callable[[Any], None]
     ) -> Run:
-        """Return a launch with the choice of blocks that is the fastest, the first on a CPU."""
+        """Return a launch with the choice of blocks that is the fastest, the first on a CPU.
+
+        Raises:
+            DoesNotFitError: None of them can be launched.
+        """
         if self.device == "cuda" and key not in _chosen:
             taken = [_seconds(lambda one=one: launch(one)) for one in choices]  # type: ignore[misc]
+            if min(taken) == float("inf"):
+                raise DoesNotFitError(
+                    f"{key[0]} does not fit: it wants more of an SM than there is"
+                )
             _chosen[key] = int(np.argmin(taken))
         choice = choices[_chosen.get(key, 0) if self.device == "cuda" else 0]
         return lambda: launch(choice)
+
+
+def geometry(layers: Sequence[Convolved], rows: int) -> tuple[tuple[Any, ...], ...]:
+    """Return what the chain's kernel is compiled for, with some rows in a program."""
+    return tuple(
+        (*layer.before, *layer.after, layer.side[0], layer.stride, layer.pads[0], height,
+         positions, channels, bool(layer.bias), layer.activation)
+        for layer, (height, positions, channels)
+        in zip(layers, blocks_of_chain(layers, rows), strict=True)
+    )  # fmt: skip
 
 
 def _name(step: Step) -> str:

@@ -29,6 +29,11 @@ class Net:
         self.weights.append(numpy_helper.from_array(np.array(values, kind), name))
         return name
 
+    def scalar(self, value: float) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.array(value, np.float32), name))
+        return name
+
     def add(self, kind: str, *inputs: str, **attributes: object) -> str:
         name = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
@@ -100,7 +105,11 @@ def others(batch: int) -> ModelProto:
     z = net.add("AveragePool", x, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
     y = net.add("Concat", y, net.add("Sigmoid", z), axis=1)
     y = net.add("Mul", y, net.add("Tanh", net.conv(y, 16, 16, relu=False)))
-    return net.model([batch, 8, 9, 9], y, [batch, 16, 9, 9])
+    normal = [net.weight(16, scale=1.0), *(net.weight(16) for _ in range(2))]
+    y = net.add("BatchNormalization", y, *normal, net.constant(*[0.5] * 16))
+    y = net.add("Clip", y, net.scalar(-0.3), net.scalar(0.4))
+    y = net.add("ReduceMean", y, net.constant(2, 3, integer=True), keepdims=0)
+    return net.model([batch, 8, 9, 9], y, [batch, 16])
 
 
 def masked_attention(batch: int) -> ModelProto:

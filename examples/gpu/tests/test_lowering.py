@@ -27,7 +27,7 @@ pytest.importorskip("torch")
 from autoturbo_gpu import plan as plans
 from autoturbo_gpu.baselines import COMPILED, rows_of
 from autoturbo_gpu.plan import Attended, Convolutions, NotLoweredError, Other, Plan, plan_of
-from autoturbo_gpu.program import Program
+from autoturbo_gpu.program import DoesNotFitError, Program
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
 
@@ -59,7 +59,7 @@ def inputs_of(path: Path) -> dict[str, NDArray[Any]]:
     return {
         one.name: random.standard_normal([d.dim_value for d in one.type.tensor_type.shape.dim])
         .astype(np.float16).astype(np.float32)
-        for one in onnx.load(path).graph.input
+        for one in onnx.load(path, load_external_data=False).graph.input
     }  # fmt: skip
 
 
@@ -137,6 +137,23 @@ def test_a_chain_with_any_rows_in_a_program(tmp_path: Path, rows: int) -> None:
     check(tmp_path, replace(plan, kernels=((replace(step, rows=rows),),)))
 
 
+def test_a_chain_that_does_not_fit_a_card_is_launched_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(scheduled(tmp_path, MODELS["chain"](2), targets.h100()))
+    own = Program.fastest
+
+    def tight(self: Program, key: Any, choices: Any, launch: Any) -> Any:
+        if key[0] == "chain":
+            raise DoesNotFitError("a chain does not fit")
+        return own(self, key, choices, launch)
+
+    monkeypatch.setattr(Program, "fastest", tight)
+    program = Program(plan, DEVICE)
+    assert len(program.launches) == 4
+    assert_right(program, tmp_path / "model.onnx")
+
+
 def test_what_goes_together(tmp_path: Path) -> None:
     """A residual ends a launch, attention is one, and what lies as it is wanted is not moved."""
     schedule = scheduled(tmp_path, MODELS["residual"](2), targets.h100())
@@ -168,6 +185,18 @@ def test_rows_of_the_case_study_agree(tmp_path: Path) -> None:
         assert_right(row, tmp_path / "model.onnx")  # type: ignore[arg-type]
 
 
+def test_a_model_without_its_weights_runs_as_well(tmp_path: Path) -> None:
+    """The workloads that come with AutoTurbo are stored so; weights beside a model are read."""
+    path = tmp_path / "model.onnx"
+    schedule = scheduled(tmp_path, MODELS["chain"](1), targets.h100())
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w", size_threshold=0)
+    check(tmp_path, plan_of(schedule))
+    (tmp_path / "w").unlink()
+    (answer,) = Program(plan_of(schedule), DEVICE).answer(inputs_of(path)).values()
+    assert np.isfinite(answer).all()
+    assert np.abs(answer).max() > 0
+
+
 def test_what_is_not_lowered_is_said(tmp_path: Path) -> None:
     net = Net()
     y = net.add("Softplus", net.conv("input", 8, 8))
@@ -182,8 +211,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from autoturbo_gpu import kernels
 
-LAYERS = ((56, 56, 64, 56, 56, 64, 3, 1, 1, 4, 256, 64, True, 1),
-          (56, 56, 64, 56, 56, 64, 3, 1, 1, 2, 128, 64, True, 1))
+LAYERS = ((28, 28, 64, 28, 28, 128, 3, 1, 1, 7, 256, 128, True, 1),
+          (28, 28, 128, 28, 28, 32, 1, 1, 0, 7, 256, 32, True, 1),
+          (28, 28, 32, 14, 14, 64, 3, 2, 1, 3, 64, 64, True, 1))
 POINTERS = ("x", "weight", "residual", "y", "next_weight", "a", "b", "q", "k", "v", "mask")
 CONSTANTS = {
     kernels.convolution: dict(
@@ -207,7 +237,7 @@ for kernel, constants in CONSTANTS.items():
     if "scale" in signature:
         signature["scale"] = "fp32"
     if "weights" in signature:
-        signature |= {"weights": ("*fp16", "*fp16"), "biases": ("*fp32", "*fp32")}
+        signature |= {"weights": ("*fp16",) * 3, "biases": ("*fp32",) * 3}
     for card, most in LARGEST.items():
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         made = triton.compile(source, target=GPUTarget("cuda", card, 32),
