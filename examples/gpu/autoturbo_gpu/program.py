@@ -87,15 +87,16 @@ class Blocks:
 
 
 CONVOLUTION_BLOCKS = (
-    Blocks(64, 64, 32), Blocks(128, 64, 32), Blocks(64, 128, 32), Blocks(128, 128, 32),
-    Blocks(128, 128, 64, 8), Blocks(128, 256, 64, 8), Blocks(256, 64, 64, 8), Blocks(64, 64, 64),
+    Blocks(64, 64, 32), Blocks(128, 64, 32), Blocks(128, 128, 32), Blocks(128, 128, 64, 8),
+    Blocks(128, 256, 64, 8),
 )  # fmt: skip
+"""Few, since each is compiled for each shape of a layer."""
 
 PRODUCT_BLOCKS = (Blocks(64, 64, 32), Blocks(128, 128, 32), Blocks(128, 64, 64))
 
 ATTENTION_BLOCKS = (Blocks(64, 64, 64), Blocks(128, 64, 64, 8), Blocks(64, 32, 64))
 
-CHAIN_LAUNCHES = ((8, 2), (16, 2))
+CHAIN_LAUNCHES = ((8, 2),)
 """Warps and stages of a chain."""
 
 FEED_FORWARD_BLOCKS = (Blocks(16, 64, 64), Blocks(32, 64, 64, 8), Blocks(32, 32, 64, 8))
