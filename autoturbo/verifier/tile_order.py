@@ -33,7 +33,7 @@ def core_part(region: Region, binding: Binding, core: int) -> Region:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class Lines:
     """Lines of a layer's output on a core, and its tiles.
 
     Attributes:
@@ -148,7 +148,7 @@ class TileWaits:
                         return False
         return True
 
-    def _lines(self, layer: int, tensor: int, core: int) -> _Lines | None:
+    def _lines(self, layer: int, tensor: int, core: int) -> Lines | None:
         """Return the lines of a layer's output on a core; None where tiles divide none."""
         products, columns, depths, rows, outside = self.tiles[layer, : Tiling.KEPT].tolist()
         tile = np.arange(products * columns * depths * rows)
@@ -162,7 +162,7 @@ class TileWaits:
             dims = (0,)
         if not dims or not all(high > low for low, high in own):
             return None
-        return _Lines(own, dims, units, each if of_products else row)
+        return Lines(own, dims, units, each if of_products else row)
 
     def _ends(self, layer: int) -> Ints:
         """Return, per tile of a layer and engine, the last instruction that computes it."""

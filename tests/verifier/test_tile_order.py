@@ -19,6 +19,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verifier.memory import check_memory
 from autoturbo.verifier.races import check_races
 from autoturbo.verifier.replay import replay_of
+from autoturbo.verifier.tile_order import Lines
 from autoturbo.verifier.trace import Trace
 from tests.schedule.schedule_samples import networks, scheduler_of, targets
 
@@ -35,6 +36,44 @@ def layers_computed(schedule: Schedule, kernel: int) -> list[int]:
     computes = np.isin(where[:, Column.ROLE], (Role.MULTIPLY, Role.APPLY))
     layers: list[int] = where[computes, Column.LAYER].tolist()
     return layers
+
+
+@given(st.data())
+def test_tiles_that_have_lines_of_a_region(data: st.DataObject) -> None:
+    """Against lines counted one by one: a tile has those that its part begins or ends within."""
+
+    def interval(low: int, high: int) -> tuple[int, int]:
+        first = data.draw(st.integers(low, high - 1))
+        return first, data.draw(st.integers(first + 1, high))
+
+    dims = data.draw(st.sampled_from([(0,), (1, 0), (0, 1)]))
+    own = (interval(0, 9), interval(2, 11))
+    region = tuple(interval(*part) for part in own)
+    extents = [own[dim][1] - own[dim][0] for dim in dims]
+    count = int(np.prod(extents))
+    units = data.draw(st.integers(1, count))
+    unit = np.array(data.draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=9)))
+    lines = Lines(own, dims, units, unit)
+    places = np.indices(extents).reshape(len(dims), count)
+    inside = np.ones(count, bool)
+    for dim, place in zip(dims, places, strict=True):
+        inside &= (place + own[dim][0] >= region[dim][0]) & (place + own[dim][0] < region[dim][1])
+    asked = np.flatnonzero(inside)
+    parts = [
+        set(range(one * count // units, -(-(one + 1) * count // units))) for one in range(units)
+    ]
+    between = set(range(asked[0], asked[-1] + 1))
+    touched = [tile for tile, one in enumerate(unit) if parts[one] & between]
+    assert lines.touching(region).tolist() == touched
+    for one in range(units):
+        held = np.zeros(count, bool)
+        for part in lines.regions(one):
+            these = np.ones(count, bool)
+            for dim, place in zip(dims, places, strict=True):
+                first, end = part[dim]
+                these &= (place + own[dim][0] >= first) & (place + own[dim][0] < end)
+            held |= these
+        assert parts[one] <= set(np.flatnonzero(held))
 
 
 def test_layers_take_turns(in_turn: Schedule) -> None:
