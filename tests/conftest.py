@@ -40,7 +40,9 @@ os.environ["PYTHONSAFEPATH"] = "1"
 _WAIT_S, _STEP_S = 1200.0, 0.2
 """How long tests wait for compiled code at most, and for how long at a time."""
 
-_UNCOMPILED = {"test_house.py": 0, "onnx_import": 0, "operator_table": 0, "database": -1}
+_FIRST = ("test_house.py", "onnx_import", "operator_table", "test_package.py")
+_LAST = ("database", "test_site.py", "test_documents.py", "test_racing.py", "test_gaussian.py")
+_UNCOMPILED = dict.fromkeys(_FIRST, 0) | dict.fromkeys(_LAST, -1)
 """Files and folders of tests that need no compiled code, and the worker that begins with them."""
 
 settings.register_profile("fresh", deadline=None, print_blob=True)

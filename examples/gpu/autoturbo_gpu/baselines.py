@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule
 from autoturbo_gpu.operators import CARRIED_OUT
 from autoturbo_gpu.plan import Plan, plan_of
-from autoturbo_gpu.program import Program
+from autoturbo_gpu.program import Program, recorded
 
 PER_LAYER, EAGER, COMPILED, PAIRS, SUBGRAPHS = (
     "a kernel per layer, ours", "cuDNN, PyTorch eager", "cuDNN, PyTorch compiled",
@@ -62,7 +62,7 @@ class OnPyTorch:
         self._forward = (
             torch.compile(self._all, mode="max-autotune-no-cudagraphs") if (compiled) else self._all
         )
-        self._graph: Any = None
+        self._replay: Callable[[], None] | None = None
 
     def _there(self, values: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(np.array(values)).to(self.device, torch.float16)
@@ -87,25 +87,16 @@ class OnPyTorch:
 
     def run(self) -> None:
         """Run the model once."""
-        if self._graph is not None:
-            self._graph.replay()
+        if self._replay is not None:
+            self._replay()
             return
         with torch.no_grad():
             self.outputs = self._forward(self.inputs)
 
     def record(self) -> None:
         """Record the model's launches as a CUDA graph; nothing on a CPU."""
-        if self.device != "cuda":
-            return
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.run()
-        self._graph = graph
+        if self.device == "cuda":
+            self._replay = recorded(self.run)
 
     def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the outputs for inputs of all samples."""

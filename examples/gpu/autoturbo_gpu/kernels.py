@@ -40,6 +40,39 @@ def finished(
 
 
 @triton.jit
+def implicit_product(
+    x, weight, sample, row, column, inside, channel, channel_inside,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN_CHANNELS: tl.constexpr,
+    OUT_CHANNELS: tl.constexpr, KERNEL_HEIGHT: tl.constexpr, KERNEL_WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr, PAD_TOP: tl.constexpr, PAD_LEFT: tl.constexpr,
+    POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Return a block of sums of a convolution whose input is in memory.
+
+    The weight lies as kernel position, input channel, output channel. The sums run over kernel
+    positions and blocks of input channels, in one loop, so that loads run ahead over all of it.
+    """
+    sums = tl.zeros((POSITIONS, CHANNELS), dtype=tl.float32)
+    BLOCKS: tl.constexpr = (IN_CHANNELS + DEPTH - 1) // DEPTH
+    for step in range(KERNEL_HEIGHT * KERNEL_WIDTH * BLOCKS):
+        tap = step // BLOCKS
+        depth = step % BLOCKS * DEPTH + tl.arange(0, DEPTH)
+        source_row = row * STRIDE - PAD_TOP + tap // KERNEL_WIDTH
+        source_column = column * STRIDE - PAD_LEFT + tap % KERNEL_WIDTH
+        there = inside & (source_row >= 0) & (source_row < HEIGHT)
+        there = there & (source_column >= 0) & (source_column < WIDTH)
+        source = ((sample * HEIGHT + source_row) * WIDTH + source_column) * IN_CHANNELS
+        read = x + source[:, None] + depth[None, :]
+        values = tl.load(read, mask=there[:, None] & (depth < IN_CHANNELS)[None, :], other=0.0)
+        factors = tl.load(
+            weight + (tap * IN_CHANNELS + depth)[:, None] * OUT_CHANNELS + channel[None, :],
+            mask=(depth < IN_CHANNELS)[:, None] & channel_inside[None, :], other=0.0,
+        )  # fmt: skip
+        sums = tl.dot(values, factors, sums)
+    return sums
+
+
+@triton.jit
 def convolution(
     x, weight, bias, residual, y,
     IN_HEIGHT: tl.constexpr, IN_WIDTH: tl.constexpr, IN_CHANNELS: tl.constexpr,
@@ -51,11 +84,7 @@ def convolution(
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Make a region of a convolution: a program has a block of positions and of channels.
-
-    The weight lies as kernel position, input channel, output channel. The sums run over kernel
-    positions and blocks of input channels: the product of the implicit matrix.
-    """
+    """Make a region of a convolution: a program has a block of positions and of channels."""
     at = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     inside = at < samples * rows * columns
     sample = first_sample + at // (rows * columns)
@@ -63,24 +92,11 @@ def convolution(
     column = first_column + at % columns
     channel = first_channel + tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     channel_inside = channel < first_channel + channels
-    sums = tl.zeros((POSITIONS, CHANNELS), dtype=tl.float32)
-    # one loop over both, so that loads run ahead of products over its whole length
-    BLOCKS: tl.constexpr = (IN_CHANNELS + DEPTH - 1) // DEPTH
-    for step in range(KERNEL_HEIGHT * KERNEL_WIDTH * BLOCKS):
-        tap = step // BLOCKS
-        depth = step % BLOCKS * DEPTH + tl.arange(0, DEPTH)
-        source_row = row * STRIDE - PAD_TOP + tap // KERNEL_WIDTH
-        source_column = column * STRIDE - PAD_LEFT + tap % KERNEL_WIDTH
-        there = inside & (source_row >= 0) & (source_row < IN_HEIGHT)
-        there = there & (source_column >= 0) & (source_column < IN_WIDTH)
-        source = ((sample * IN_HEIGHT + source_row) * IN_WIDTH + source_column) * IN_CHANNELS
-        read = x + source[:, None] + depth[None, :]
-        values = tl.load(read, mask=there[:, None] & (depth < IN_CHANNELS)[None, :], other=0.0)
-        factors = tl.load(
-            weight + (tap * IN_CHANNELS + depth)[:, None] * OUT_CHANNELS + channel[None, :],
-            mask=(depth < IN_CHANNELS)[:, None] & channel_inside[None, :], other=0.0,
-        )  # fmt: skip
-        sums = tl.dot(values, factors, sums)
+    sums = implicit_product(
+        x, weight, sample, row, column, inside, channel, channel_inside, IN_HEIGHT, IN_WIDTH,
+        IN_CHANNELS, OUT_CHANNELS, KERNEL_HEIGHT, KERNEL_WIDTH, STRIDE, PAD_TOP, PAD_LEFT,
+        POSITIONS, CHANNELS, DEPTH,
+    )  # fmt: skip
     position = (sample * OUT_HEIGHT + row) * OUT_WIDTH + column
     place = position[:, None] * OUT_CHANNELS + channel[None, :]
     made = finished(
@@ -99,26 +115,12 @@ def first_of_chain(
     HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Return the first layer's output for a block of rows, which stays on the SM."""
-    at = tl.arange(0, POSITIONS)
-    row, column = first + at // WIDTH, at % WIDTH
-    channel = tl.arange(0, CHANNELS)
-    sums = tl.zeros((POSITIONS, CHANNELS), dtype=tl.float32)
-    BLOCKS: tl.constexpr = (IN_CHANNELS + DEPTH - 1) // DEPTH
-    for step in range(SIDE * SIDE * BLOCKS):
-        tap = step // BLOCKS
-        depth = step % BLOCKS * DEPTH + tl.arange(0, DEPTH)
-        source_row = row * STRIDE - PAD + tap // SIDE
-        source_column = column * STRIDE - PAD + tap % SIDE
-        there = (at < ROWS * WIDTH) & (source_row >= 0) & (source_row < IN_HEIGHT)
-        there = there & (source_column >= 0) & (source_column < IN_WIDTH)
-        source = ((sample * IN_HEIGHT + source_row) * IN_WIDTH + source_column) * IN_CHANNELS
-        read = x + source[:, None] + depth[None, :]
-        values = tl.load(read, mask=there[:, None] & (depth < IN_CHANNELS)[None, :], other=0.0)
-        factors = tl.load(
-            weight + (tap * IN_CHANNELS + depth)[:, None] * OUT_CHANNELS + channel[None, :],
-            mask=(depth < IN_CHANNELS)[:, None] & (channel < OUT_CHANNELS)[None, :], other=0.0,
-        )  # fmt: skip
-        sums = tl.dot(values, factors, sums)
+    at, channel = tl.arange(0, POSITIONS), tl.arange(0, CHANNELS)
+    sums = implicit_product(
+        x, weight, sample, first + at // WIDTH, at % WIDTH, at < ROWS * WIDTH, channel,
+        channel < OUT_CHANNELS, IN_HEIGHT, IN_WIDTH, IN_CHANNELS, OUT_CHANNELS, SIDE, SIDE, STRIDE,
+        PAD, PAD, POSITIONS, CHANNELS, DEPTH,
+    )  # fmt: skip
     if HAS_BIAS:
         sums += tl.load(bias + channel, mask=channel < OUT_CHANNELS, other=0.0)[None, :]
     return activated(sums, ACTIVATION).to(tl.float16)

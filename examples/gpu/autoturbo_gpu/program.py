@@ -139,28 +139,20 @@ class Program:
             # the last pass does some samples again rather than fewer
             begin = max(min(first, plan.samples - plan.pass_samples), 0)
             self.launches += self._pass(begin, shared)
-        self._graph: Any = None
+        self._replay: Run | None = None
 
     def run(self) -> None:
         """Run all launches once; on a GPU without waiting for them."""
-        if self._graph is not None:
-            self._graph.replay()
+        if self._replay is not None:
+            self._replay()
             return
         for launch in self.launches:
             launch.run()
 
     def record(self) -> None:
         """Record the launches as a CUDA graph, which costs less to launch; nothing on a CPU."""
-        if self.device != "cuda":
-            return
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            self.run()  # compiles and warms up: nothing may be compiled while it is recorded
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.run()
-        self._graph = graph
+        if self.device == "cuda":
+            self._replay = recorded(self.run)
 
     def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the outputs for inputs of all samples."""
@@ -456,6 +448,22 @@ class Program:
             _chosen[key] = int(np.argmin(taken))
         choice = choices[_chosen.get(key, 0) if self.device == "cuda" else 0]
         return lambda: launch(choice)
+
+
+def recorded(run: Run) -> Run:
+    """Return what plays a program's launches again, recorded as a CUDA graph.
+
+    They run some times before: nothing may be compiled while they are recorded.
+    """
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
 
 
 def geometry(layers: Sequence[Convolved], rows: int) -> tuple[tuple[Any, ...], ...]:
