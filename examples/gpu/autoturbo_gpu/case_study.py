@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from autoturbo.api import load_model, load_schedule, load_target, tune
 from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule
 from autoturbo_gpu import models, targets
+from autoturbo_gpu.card import obstacle
 
 PAPER_MS = {
     "a kernel per layer": {64: 0.99, 128: 1.88, 256: 3.51, 512: 6.76},
@@ -126,15 +127,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     if options.rehearse:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is loaded
+    if found := obstacle(interpreted=options.rehearse):
+        without = "" if options.rehearse else "; --rehearse goes without a card"
+        print(f"error: {found}{without}", file=sys.stderr)
+        return 2
+    if options.rehearse:
         with tempfile.TemporaryDirectory() as folder:
             for name in models.MODELS:
                 _rehearse(name, Path(folder))
         return 0
     import torch
 
-    if not torch.cuda.is_available():
-        print("error: PyTorch finds no GPU; --rehearse goes without", file=sys.stderr)
-        return 2
     card = torch.cuda.get_device_name()
     target = next((made() for name, made in CARDS.items() if name in card), targets.h100())
     print(f"{card}, described by {target.name}; FP16 with FP32 sums, CUDA graphs")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autoturbo.plugin import MeasurerInfo, Schedule
+from autoturbo_gpu.card import obstacle
 from autoturbo_gpu.plan import plan_of
 
 LOG = "AUTOTURBO_GPU_LOG"
@@ -30,12 +31,10 @@ class Cuda:
 
     def build(self, schedule: Schedule) -> Any:
         """Return the schedule's program; an exception is a failure of this schedule alone."""
-        import torch
-
+        if found := obstacle():
+            raise RuntimeError(found)
         from autoturbo_gpu.program import Program
 
-        if not torch.cuda.is_available():
-            raise RuntimeError("PyTorch finds no GPU")
         program = Program(plan_of(schedule), "cuda")
         program.record()
         return program

@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 from autoturbo.api import load_model, load_target
 from autoturbo.plugin import Knobs, ModelScheduler, build_schedule
 from autoturbo_gpu import targets
+from autoturbo_gpu.card import obstacle
 
 SHAPES = (
     (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (4096, 2048, 4096),
@@ -89,10 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="autoturbo_gpu.products", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, help="the CSV file")
     options = parser.parse_args(arguments)
-    import torch
-
-    if not torch.cuda.is_available():
-        print("error: PyTorch finds no GPU", file=sys.stderr)
+    if found := obstacle():
+        print(f"error: {found}", file=sys.stderr)
         return 2
     options.out.write_text(table(on_gpu), "utf-8")
     return 0

@@ -41,7 +41,24 @@ def test_without_a_gpu_each_schedule_fails_and_says_why(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "error: PyTorch finds no GPU; --rehearse goes without\n"
+    assert ran.stderr == "error: PyTorch finds no GPU; --rehearse goes without a card\n"
+
+
+@pytest.mark.parametrize("module", ["case_study", "products"])
+def test_without_pytorch_it_is_one_line(tmp_path: Path, module: str) -> None:
+    """Targets and models go without it; what runs says what to install."""
+    (tmp_path / "torch.py").write_text("raise ImportError('none', name='torch')\n", "utf-8")
+    arguments = ["--out", str(tmp_path / "out")]
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom autoturbo_gpu import {module}\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{code}raise SystemExit({module}.main({arguments!r}))"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+    assert "torch is not installed: pip install 'autoturbo-gpu[gpu]'" in ran.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="there is no GPU")
