@@ -448,7 +448,7 @@ class Lowering:
         depth, columns = matrix[::-1] if given.get("transB") else matrix
         rows = int(np.prod(shape[1:-1]))
         bias = operator.inputs[2] if len(operator.inputs) > 2 else ""
-        if bias and self.shapes[bias] != (columns,):
+        if bias and (self.shapes[bias] != (columns,) or bias not in self.weights):
             return None
         return Convolved(
             x, operator.outputs[0], weight, bias, "", NO_ACTIVATION, (rows, 1, depth),
@@ -464,11 +464,11 @@ class Lowering:
             and set(given.get("dilations", (1, 1))) == {1} and weight in self.weights
             and given.get("auto_pad", b"NOTSET") in (b"NOTSET", "NOTSET")
         )  # fmt: skip
-        if not plain:
+        bias = operator.inputs[2] if len(operator.inputs) > 2 else ""
+        if not plain or (bias and bias not in self.weights):
             return None
         _, channels, *sides = self.shapes[x]
         _, out_channels, *out_sides = self.shapes[y]
-        bias = operator.inputs[2] if len(operator.inputs) > 2 else ""
         return Convolved(
             x, y, weight, bias, "", NO_ACTIVATION, (sides[0], sides[1], channels),
             (out_sides[0], out_sides[1], out_channels),
@@ -515,40 +515,49 @@ class Lowering:
         self, operators: Sequence[Operator], at: int, follower: Follower
     ) -> tuple[list[int], Step] | None:
         """Return attention that begins with the product of queries and keys; None for others."""
-        scores, places = operators[at], [at]
-        name, scale, mask = scores.outputs[0], 1.0, ""
-        while (place := follower(name)) is not None:
-            one = operators[place]
+        q, k = operators[at].inputs
+        found: Attended | None = Attended(q, k, "", "", 1.0, operators[at].outputs[0])
+        places = [at]
+        while found is not None and (place := follower(found.y)) is not None:
             places.append(place)
-            others = [other for other in one.inputs if other != name]
-            if one.kind in ("Mul", "Div") and not mask and len(others) == 1:
-                factor = self.weights.get(others[0])
-                if factor is None or factor.size != 1 or one.inputs[0] != name:
+            if operators[place].kind == "Softmax":
+                last = follower(operators[place].outputs[0])
+                if last is None:
                     return None
-                number = float(factor.reshape(())[()])
-                scale *= number if one.kind == "Mul" else 1 / number
-            elif one.kind == "Add" and not mask and len(others) == 1:
-                mask = others[0]
-            elif one.kind == "Softmax":
-                last = len(self.shapes[name]) - 1
-                if one.attributes.get("axis", -1) not in (-1, last):
-                    return None
-            elif one.kind == "MatMul" and one.inputs[0] == name and len(places) > 2:
-                return self._attention(scores, one, mask, scale, places)
-            else:
-                return None
-            name = one.outputs[0]
+                attended = self._with_values(found, operators[place], operators[last])
+                return None if attended is None else ([*places, last], attended)
+            found = self._scored(found, operators[place])
         return None
 
-    def _attention(
-        self, scores: Operator, last: Operator, mask: str, scale: float, places: list[int]
-    ) -> tuple[list[int], Step] | None:
-        q, k, v = *scores.inputs, last.inputs[1]
-        shapes = [self.shapes[name] for name in (q, k, v)]
-        alike = len({len(shape) for shape in shapes}) == 1 and 2 < len(shapes[0]) <= 4
-        if not alike or len({shape[:-2] for shape in shapes}) != 1 or shapes[0][-1] > 256:
+    def _scored(self, found: Attended, operator: Operator) -> Attended | None:
+        """Return scores with a factor or a mask behind them; None for anything else."""
+        y, others = operator.outputs[0], [name for name in operator.inputs if name != found.y]
+        if found.mask or len(others) != 1 or self.shapes[y] != self.shapes[found.y]:
             return None
-        return places, Attended(q, k, v, mask, scale, last.outputs[0])
+        if operator.kind == "Add":
+            return replace(found, mask=others[0], y=y)
+        factor = self.weights.get(others[0])
+        if operator.kind not in ("Mul", "Div") or factor is None or factor.size != 1:
+            return None
+        number = float(factor.reshape(())[()])
+        if operator.kind == "Mul":
+            return replace(found, scale=found.scale * number, y=y)
+        divided = operator.inputs[0] == found.y
+        return replace(found, scale=found.scale / number, y=y) if divided else None
+
+    def _with_values(
+        self, found: Attended, softmax: Operator, product: Operator
+    ) -> Attended | None:
+        """Return attention with its values; None where a softmax and a product are not its."""
+        axis = softmax.attributes.get("axis", -1)
+        if product.kind != "MatMul" or product.inputs[0] != softmax.outputs[0]:
+            return None
+        v = product.inputs[1]
+        shapes = [self.shapes[name] for name in (found.q, found.k, v)]
+        alike = len({shape[:-2] for shape in shapes}) == 1 and 2 < len(shapes[0]) <= 4
+        if axis not in (-1, len(shapes[0]) - 1) or not alike or shapes[0][-1] > 256:
+            return None
+        return replace(found, v=v, y=product.outputs[0])
 
     def _chained(self, steps: Sequence[Step], made: Mapping[str, Region]) -> list[Step]:
         """Return steps with convolutions put together where the one alone reads the other."""

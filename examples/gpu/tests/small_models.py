@@ -126,6 +126,18 @@ def masked_attention(batch: int) -> ModelProto:
     return net.model([batch, 11, 60], y, [batch, 11, 60])
 
 
+def not_attention(batch: int) -> ModelProto:
+    """Return what begins as attention does: without a softmax, and with a factor behind it."""
+    net = Net()
+    turned = net.add("Transpose", "input", perm=[0, 2, 1])
+    x = net.add("Mul", net.add("MatMul", "input", turned), net.constant(0.3))
+    x = net.add("MatMul", x, "input")
+    scores = net.add("MatMul", x, net.add("Transpose", x, perm=[0, 2, 1]))
+    shares = net.add("Mul", net.add("Softmax", scores, axis=-1), net.constant(0.5))
+    y = net.add("MatMul", shares, x)
+    return net.model([batch, 10, 24], y, [batch, 10, 24])
+
+
 def products(batch: int) -> ModelProto:
     """Return products with a weight in a row, one with a computed matrix, and a normalisation."""
     net = Net()
@@ -139,5 +151,6 @@ def products(batch: int) -> ModelProto:
 
 
 MODELS: dict[str, Callable[[int], ModelProto]] = {
-    one.__name__: one for one in (residual, chain, shortcut, others, masked_attention, products)
+    one.__name__: one
+    for one in (residual, chain, shortcut, others, masked_attention, not_attention, products)
 }
