@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -55,10 +56,14 @@ def test_tiles_that_have_lines_of_a_region(data: st.DataObject) -> None:
     unit = np.array(data.draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=9)))
     lines = Lines(own, dims, units, unit)
     places = np.indices(extents).reshape(len(dims), count)
-    inside = np.ones(count, bool)
-    for dim, place in zip(dims, places, strict=True):
-        inside &= (place + own[dim][0] >= region[dim][0]) & (place + own[dim][0] < region[dim][1])
-    asked = np.flatnonzero(inside)
+
+    def held_by(part: Sequence[tuple[int, int]]) -> list[int]:
+        inside = np.ones(count, bool)
+        for dim, place in zip(dims, places, strict=True):
+            inside &= (place + own[dim][0] >= part[dim][0]) & (place + own[dim][0] < part[dim][1])
+        return np.flatnonzero(inside).tolist()
+
+    asked = held_by(region)
     parts = [
         set(range(one * count // units, -(-(one + 1) * count // units))) for one in range(units)
     ]
@@ -66,14 +71,8 @@ def test_tiles_that_have_lines_of_a_region(data: st.DataObject) -> None:
     touched = [tile for tile, one in enumerate(unit) if parts[one] & between]
     assert lines.touching(region).tolist() == touched
     for one in range(units):
-        held = np.zeros(count, bool)
-        for part in lines.regions(one):
-            these = np.ones(count, bool)
-            for dim, place in zip(dims, places, strict=True):
-                first, end = part[dim]
-                these &= (place + own[dim][0] >= first) & (place + own[dim][0] < end)
-            held |= these
-        assert parts[one] <= set(np.flatnonzero(held))
+        held = {line for part in lines.regions(one) for line in held_by(part)}
+        assert parts[one] <= held
 
 
 def test_layers_take_turns(in_turn: Schedule) -> None:

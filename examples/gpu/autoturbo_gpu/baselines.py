@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule
+from autoturbo.plugin import ModelScheduler, Schedule
 from autoturbo_gpu.operators import CARRIED_OUT
-from autoturbo_gpu.plan import Plan, plan_of
-from autoturbo_gpu.program import Program, recorded
+from autoturbo_gpu.plan import Plan, permutation, plan_of, plan_of_model
+from autoturbo_gpu.program import Program, Recordable
 
 PER_LAYER, EAGER, COMPILED, PAIRS, SUBGRAPHS = (
     "a kernel per layer, ours", "cuDNN, PyTorch eager", "cuDNN, PyTorch compiled",
@@ -41,7 +41,7 @@ class Row:
     launches: int = 0
 
 
-class OnPyTorch:
+class OnPyTorch(Recordable):
     """A model run by PyTorch's own operators, one after another.
 
     Args:
@@ -60,9 +60,8 @@ class OnPyTorch:
         self.outputs: dict[str, torch.Tensor] = {}
         # settings of operators are constants of the model, so that the whole is one graph
         self._forward = (
-            torch.compile(self._all, mode="max-autotune-no-cudagraphs") if (compiled) else self._all
+            torch.compile(self._all, mode="max-autotune-no-cudagraphs") if compiled else self._all
         )
-        self._replay: Callable[[], None] | None = None
 
     def _there(self, values: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(np.array(values)).to(self.device, torch.float16)
@@ -75,8 +74,7 @@ class OnPyTorch:
             if operator.kind == "MatMul":
                 made = given[0] @ given[1]
             elif operator.kind == "Transpose":
-                order = operator.attributes.get("perm", range(given[0].dim())[::-1])
-                made = given[0].permute(*order)
+                made = given[0].permute(permutation(operator, given[0].dim()))
             elif operator.kind in CARRIED_OUT:
                 made = CARRIED_OUT[operator.kind](operator, given)
             else:  # views, at all samples in place of a pass's
@@ -85,25 +83,10 @@ class OnPyTorch:
             here[operator.outputs[0]] = made
         return {name: here[name] for name in self.plan.outputs}
 
-    def run(self) -> None:
-        """Run the model once."""
-        if self._replay is not None:
-            self._replay()
-            return
+    def launch(self) -> None:
+        """Launch everything once; on a GPU without waiting for it."""
         with torch.no_grad():
             self.outputs = self._forward(self.inputs)
-
-    def record(self) -> None:
-        """Record the model's launches as a CUDA graph; nothing on a CPU."""
-        if self.device == "cuda":
-            self._replay = recorded(self.run)
-
-    def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the outputs for inputs of all samples."""
-        for name, values in inputs.items():
-            self.inputs[name].copy_(torch.from_numpy(np.ascontiguousarray(values)))
-        self.run()
-        return {name: out.float().cpu().numpy() for name, out in self.outputs.items()}
 
 
 def rows_of(
@@ -112,27 +95,25 @@ def rows_of(
     """Return the rows of a comparison, ready to run.
 
     Args:
-        scheduler: Of the model, for the schedule that launches layer by layer.
+        scheduler: Of the model, for the rows that have no schedule.
         tuned: The schedule that is compared.
         device: ``"cuda"`` or ``"cpu"``.
         left_out: Names of rows.
     """
-    by_layer = build_schedule(scheduler, Knobs(batches_per_cluster=scheduler.batch_choices()[0]))
     rows = []
     for name in (PER_LAYER, EAGER, COMPILED, PAIRS, SUBGRAPHS):
         if name not in left_out:
-            one = _running(name, by_layer, tuned, device)
+            one = _running(name, scheduler, tuned, device)
             one.record()
             count = len(one.launches) if isinstance(one, Program) else 0
             rows.append(Row(name, one.run, one.answer, count))
     return rows
 
 
-def _running(name: str, by_layer: Schedule, tuned: Schedule, device: str) -> Program | OnPyTorch:
-    if name == PER_LAYER:
-        return Program(plan_of(by_layer, most_chained=1, in_one_kernel=True), device)
-    if name == PAIRS:
-        return Program(plan_of(by_layer, most_chained=2, in_one_kernel=True), device)
+def _running(name: str, scheduler: ModelScheduler, tuned: Schedule, device: str) -> Recordable:
     if name == SUBGRAPHS:
         return Program(plan_of(tuned), device)
-    return OnPyTorch(plan_of(by_layer), device, compiled=name == COMPILED)
+    plan = plan_of_model(scheduler, most_chained=2 if name == PAIRS else 1)
+    if name in (EAGER, COMPILED):
+        return OnPyTorch(plan, device, compiled=name == COMPILED)
+    return Program(plan, device)

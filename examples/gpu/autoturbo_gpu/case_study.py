@@ -193,7 +193,7 @@ def _study(
     tuned = load_schedule(found.schedule_file, model, chip)
     left_out = () if options.compiled else (baselines.COMPILED,)
     rows = baselines.rows_of(ModelScheduler(model, chip, "float16"), tuned, "cuda", left_out)
-    errors = errors_of(rows, _inputs(path))
+    errors = errors_of(rows, models.inputs_of(path))
     flush = timing.Flush() if options.cold else (lambda: None)
     before = timing.conditions()
     taken: dict[str, list[float]] = {row.name: [] for row in rows}
@@ -209,16 +209,6 @@ def _study(
     ]  # fmt: skip
     profile = seconds_of_launches(Program(plan_of(tuned), "cuda"))
     return Study(name, batch, timed, profile, str(before), str(timing.conditions()))
-
-
-def _inputs(path: Path) -> dict[str, NDArray[Any]]:
-    """Return inputs of a model, numbers that FP16 has."""
-    random = np.random.default_rng(1)
-    found = {}
-    for one in onnx.load(path).graph.input:
-        shape = [dim.dim_value for dim in one.type.tensor_type.shape.dim]
-        found[one.name] = random.standard_normal(shape).astype(np.float16).astype(np.float32)
-    return found
 
 
 def errors_of(rows: Sequence[Any], inputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
@@ -257,7 +247,7 @@ def _rehearse(name: str, folder: Path) -> None:
     scheduler = ModelScheduler(model, chip, "float16")
     schedule: Schedule = build_schedule(scheduler, Knobs())
     rows = baselines.rows_of(scheduler, schedule, "cpu", (baselines.COMPILED,))
-    for row, error in errors_of(rows, _inputs(path)).items():
+    for row, error in errors_of(rows, models.inputs_of(path)).items():
         print(f"{name}, batch 2: {row}: within {error:.1e} of PyTorch (interpreter, no times)")
 
 

@@ -121,9 +121,11 @@ def first_of_chain(
         channel < OUT_CHANNELS, IN_HEIGHT, IN_WIDTH, IN_CHANNELS, OUT_CHANNELS, SIDE, SIDE, STRIDE,
         PAD, PAD, POSITIONS, CHANNELS, DEPTH,
     )  # fmt: skip
-    if HAS_BIAS:
-        sums += tl.load(bias + channel, mask=channel < OUT_CHANNELS, other=0.0)[None, :]
-    return activated(sums, ACTIVATION).to(tl.float16)
+    inside = channel < OUT_CHANNELS
+    return finished(
+        sums, bias, bias, 0, inside, channel, inside, HAS_BIAS, HAS_RESIDUAL=False,
+        ACTIVATION=ACTIVATION,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -172,9 +174,11 @@ def next_of_chain(
         before, weight, first_before, channel, BEFORE_HEIGHT, BEFORE_WIDTH, BEFORE_CHANNELS,
         BEFORE_BLOCK, WIDTH, OUT_CHANNELS, SIDE, STRIDE, PAD, POSITIONS, CHANNELS, ROWS,
     )  # fmt: skip
-    if HAS_BIAS:
-        sums += tl.load(bias + channel, mask=channel < OUT_CHANNELS, other=0.0)[None, :]
-    return activated(sums, ACTIVATION).to(tl.float16)
+    inside = channel < OUT_CHANNELS
+    return finished(
+        sums, bias, bias, 0, inside, channel, inside, HAS_BIAS, HAS_RESIDUAL=False,
+        ACTIVATION=ACTIVATION,
+    )  # fmt: skip
 
 
 @triton.jit

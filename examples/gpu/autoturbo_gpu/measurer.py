@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -43,10 +44,8 @@ class Cuda:
         """Return the seconds of each run of the whole batch."""
         from autoturbo_gpu import timing
 
-        if not self.flushed:
-            taken = timing.seconds(built.run, repeats)
-        else:
-            taken = timing.seconds(built.run, repeats, timing.Flush())
+        before = timing.Flush() if self.flushed else (lambda: None)
+        taken = timing.seconds(built.run, repeats, before)
         if log := os.environ.get(LOG):
             note(Path(log), taken, timing.conditions())
         return taken
@@ -60,7 +59,7 @@ class CudaCold(Cuda):
 
 def note(log: Path, taken: Sequence[float], found: Any) -> None:
     """Append what a measurement took, and the GPU's conditions after it, to a CSV file."""
-    row = {"median_s": sorted(taken)[len(taken) // 2], "runs": len(taken), **asdict(found)}
+    row = {"median_s": statistics.median(taken), "runs": len(taken), **asdict(found)}
     new = not log.exists()
     with log.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(row))

@@ -186,6 +186,29 @@ def bert_attention(batch: int, tokens: int = 128, width: int = 768, heads: int =
     return graph.model("bert-attention", shape, shape)
 
 
+def product(rows: int, depth: int, columns: int) -> ModelProto:
+    """Return a model that is one product with a weight.
+
+    Args:
+        rows: Of the input, its samples.
+        depth: Columns of the input.
+        columns: Of the weight.
+    """
+    graph = _Graph()
+    graph.add("MatMul", OUTPUT, INPUT, graph.normal("weight", (depth, columns), depth**-0.5))
+    return graph.model("product", [rows, depth], [rows, columns])
+
+
+def inputs_of(path: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """Return pseudo-random inputs of a model's file, numbers that FP16 has."""
+    random = np.random.default_rng(1)
+    found = {}
+    for one in onnx.load(path, load_external_data=False).graph.input:
+        shape = [dim.dim_value for dim in one.type.tensor_type.shape.dim]
+        found[one.name] = random.standard_normal(shape).astype(np.float16).astype(np.float32)
+    return found
+
+
 MODELS: dict[str, Callable[[int], ModelProto]] = {
     "resnet18-tailor": tailored_resnet18,
     "bert-feed-forward": bert_feed_forward,

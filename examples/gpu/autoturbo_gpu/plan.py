@@ -8,6 +8,7 @@ or a product with what follows it, chains of these with nothing in memory betwee
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autoturbo.plugin import Schedule, kernels_text
+from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule, kernels_text
 
 Region = tuple[tuple[int, int], ...]
 """Begin and end of each dimension."""
@@ -274,39 +275,25 @@ def plan_of(schedule: Schedule, most_chained: int = 8, *, in_one_kernel: bool = 
     Raises:
         NotLoweredError: An operator, or the way in which clusters share the work, is not lowered.
     """
-    source = schedule.model.source
-    if source is None:
+    if schedule.model.source is None:
         raise NotLoweredError("the model is not a file")
-    document = json.loads(kernels_text(schedule))
-    return plan_of_document(document, Path(source), most_chained, in_one_kernel=in_one_kernel)
-
-
-def plan_of_document(
-    document: Mapping[str, Any], model: Path, most_chained: int = 8, *, in_one_kernel: bool = False
-) -> Plan:
-    """Return what runs of a kernels file; arguments and errors are those of :func:`plan_of`."""
+    model, document = Path(schedule.model.source), json.loads(kernels_text(schedule))
     file = onnx.load(model, load_external_data=False)
-    tensors = document["tensors"]
+    tensors, share = document["tensors"], document["share"]
+    if share["split"] != "batch" and share["passes"] > 1:
+        raise NotLoweredError("clusters divide other things than samples")
+    samples = share["samples"] * (share["clusters"] if share["split"] == "batch" else 1)
     names = [tensor["name"] for tensor in tensors]
     shapes = {tensor["name"]: tuple(tensor["shape"]) for tensor in tensors}
     settings = {n for node in file.graph.node if node.op_type in SETTINGS for n in node.input[1:]}
     wanted = {t["name"] for t in tensors if t["weight"]} | settings - {""}
     weights = _weights(file, model.parent, wanted)
     operators = _operators(document, file, names, weights)
-    share = document["share"]
-    if share["split"] != "batch" and share["passes"] > 1:
-        raise NotLoweredError("clusters divide other things than samples")
-    samples = share["samples"] * (share["clusters"] if share["split"] == "batch" else 1)
-    model_ends = tuple(names[number] for number in document["outputs"])
-    readers = dict.fromkeys(names, 0)
-    for operator in operators:
-        for name in operator.inputs:
-            readers[name] += 1
-    for name in model_ends:
-        readers[name] += 1
+    ends = tuple(names[number] for number in document["outputs"])
+    readers = Counter([*ends, *(name for one in operators for name in one.inputs)])
     lowering = Lowering(shapes, weights, readers, most_chained)
     if in_one_kernel:
-        kernels = [lowering.steps(operators, {name: whole(shapes[name]) for name in model_ends})]
+        kernels = [lowering.steps(operators, {name: whole(shapes[name]) for name in ends})]
     else:
         kernels = [
             lowering.steps(
@@ -319,10 +306,21 @@ def plan_of_document(
             for kernel in document["kernels"]
         ]
     return Plan(
-        shapes, weights, tuple(names[number] for number in document["inputs"]), model_ends,
+        shapes, weights, tuple(names[number] for number in document["inputs"]), ends,
         min(samples, document["model"]["batch"]), share["samples_per_pass"], tuple(kernels),
         tuple(operators),
     )  # fmt: skip
+
+
+def plan_of_model(scheduler: ModelScheduler, most_chained: int) -> Plan:
+    """Return what runs of a model with all samples at once, whatever its sub-graphs.
+
+    Args:
+        scheduler: Of the model.
+        most_chained: Convolutions in one launch at most; 1 for a launch each.
+    """
+    at_once = Knobs(batches_per_cluster=scheduler.batch_choices()[0])
+    return plan_of(build_schedule(scheduler, at_once), most_chained, in_one_kernel=True)
 
 
 def _weights(file: onnx.ModelProto, folder: Path, wanted: set[str]) -> dict[str, NDArray[Any]]:

@@ -15,13 +15,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from autoturbo.api import load_model, load_target
-from autoturbo.plugin import Knobs, ModelScheduler, build_schedule
-from autoturbo_gpu import targets
+from autoturbo.plugin import ModelScheduler
+from autoturbo_gpu import models, targets
 from autoturbo_gpu.card import obstacle
 
 SHAPES = (
@@ -34,20 +32,6 @@ SHAPES = (
 """Rows, depth and columns: what the tensor cores bound, the memory (few rows), and the launch."""
 
 REPEATS = 20
-
-
-def product(rows: int, depth: int, columns: int) -> onnx.ModelProto:
-    """Return a model that is one product with a weight."""
-    random = np.random.default_rng(0)
-    weight = (random.standard_normal((depth, columns)) * depth**-0.5).astype(np.float32)
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["input", "weight"], ["output"], "product")], "product",
-        [value("input", 1, [rows, depth])], [value("output", 1, [rows, columns])],
-        [numpy_helper.from_array(weight, "weight")],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 20)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def table(
@@ -71,15 +55,14 @@ def table(
 def on_gpu(rows: int, depth: int, columns: int) -> float:
     """Return the median seconds of a product on this computer's card."""
     from autoturbo_gpu import timing
-    from autoturbo_gpu.plan import plan_of
+    from autoturbo_gpu.plan import plan_of_model
     from autoturbo_gpu.program import Program
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "product.onnx"
-        onnx.save(product(rows, depth, columns), path)
+        onnx.save(models.product(rows, depth, columns), path)
         scheduler = ModelScheduler(load_model(path), load_target(targets.h100()), "float16")
-        whole = build_schedule(scheduler, Knobs(batches_per_cluster=scheduler.batch_choices()[0]))
-        program = Program(plan_of(whole, in_one_kernel=True), "cuda")
+        program = Program(plan_of_model(scheduler, most_chained=1), "cuda")
     program.record()
     timing.seconds(program.run, 3)
     return statistics.median(timing.seconds(program.run, REPEATS, timing.Flush()))

@@ -6,6 +6,7 @@ recorded once (a CUDA graph) and played again. Feature maps lie with their chann
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from autoturbo_gpu import kernels
+from autoturbo_gpu import kernels, timing
 from autoturbo_gpu.operators import CARRIED_OUT
 from autoturbo_gpu.plan import (
     ELEMENTWISE,
@@ -96,8 +97,8 @@ PRODUCT_BLOCKS = (Blocks(64, 64, 32), Blocks(128, 128, 32), Blocks(128, 64, 64))
 
 ATTENTION_BLOCKS = (Blocks(64, 64, 64), Blocks(128, 64, 64, 8), Blocks(64, 32, 64))
 
-CHAIN_LAUNCHES = ((8, 2),)
-"""Warps and stages of a chain."""
+CHAIN_LAUNCH = {"num_warps": 8, "num_stages": 2}
+"""Of a chain: a choice of rows takes seconds to compile, so there are no others."""
 
 FEED_FORWARD_BLOCKS = (Blocks(16, 64, 64), Blocks(32, 64, 64, 8), Blocks(32, 32, 64, 8))
 
@@ -108,7 +109,51 @@ _chosen: dict[tuple[Any, ...], int] = {}
 """The choice of blocks of each shape that was tried on this machine's GPU."""
 
 
-class Program:
+class Recordable(ABC):
+    """A model in FP16 on a device, which can be recorded as a CUDA graph.
+
+    Attributes:
+        device: ``"cuda"`` or ``"cpu"``.
+        inputs: Of the model, all samples, by name; written before a run.
+        outputs: Of the model, all samples, by name; there after a run.
+    """
+
+    device: str
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    _replay: Run | None = None
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Launch everything once; on a GPU without waiting for it."""
+
+    def run(self) -> None:
+        """Run the model once, as recorded where it is."""
+        (self._replay or self.launch)()
+
+    def record(self) -> None:
+        """Record the launches as a CUDA graph, which costs less to launch; nothing on a CPU."""
+        if self.device != "cuda":
+            return
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # nothing may be compiled while they are recorded
+                self.launch()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.launch()
+        self._replay = graph.replay
+
+    def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return the outputs for inputs of all samples."""
+        for name, values in inputs.items():
+            self.inputs[name].copy_(torch.from_numpy(np.ascontiguousarray(values)))
+        self.run()
+        return {name: out.float().cpu().numpy() for name, out in self.outputs.items()}
+
+
+class Program(Recordable):
     """A plan that can run.
 
     Args:
@@ -116,8 +161,6 @@ class Program:
         device: ``"cuda"``, or ``"cpu"`` for Triton's interpreter.
 
     Attributes:
-        inputs: Of the model, all samples, by name; written before a run.
-        outputs: Of the model, all samples, by name; there after a run.
         launches: In order.
     """
 
@@ -139,27 +182,11 @@ class Program:
             # the last pass does some samples again rather than fewer
             begin = max(min(first, plan.samples - plan.pass_samples), 0)
             self.launches += self._pass(begin, shared)
-        self._replay: Run | None = None
 
-    def run(self) -> None:
-        """Run all launches once; on a GPU without waiting for them."""
-        if self._replay is not None:
-            self._replay()
-            return
+    def launch(self) -> None:
+        """Launch everything once; on a GPU without waiting for it."""
         for launch in self.launches:
             launch.run()
-
-    def record(self) -> None:
-        """Record the launches as a CUDA graph, which costs less to launch; nothing on a CPU."""
-        if self.device == "cuda":
-            self._replay = recorded(self.run)
-
-    def answer(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the outputs for inputs of all samples."""
-        for name, values in inputs.items():
-            self.inputs[name].copy_(torch.from_numpy(np.ascontiguousarray(values)))
-        self.run()
-        return {name: out.float().cpu().numpy() for name, out in self.outputs.items()}
 
     def _whole(self, name: str) -> Tensor:
         shape = self.plan.shapes[name]
@@ -282,20 +309,18 @@ class Program:
         depth = min(power(step.layers[0].before[2]), 64)
         last = min(power(step.layers[-1].after[2]), MOST_LAST_CHANNELS)
         fewer = rows_of_chain(step.layers, MOST_KEPT_BYTES // 2) or step.rows
-        heights = dict.fromkeys(min(height, extents[0]) for height in (step.rows, fewer))
-        choices = [(height, *other) for height in heights for other in CHAIN_LAUNCHES]
+        heights = [*dict.fromkeys(min(height, extents[0]) for height in (step.rows, fewer))]
 
-        def launch(choice: tuple[int, int, int]) -> None:
-            height, warps, stages = choice
+        def launch(height: int) -> None:
             grid = (triton.cdiv(extents[0], height), samples[1] - samples[0])
             kernels.chain[grid](
                 x, weights, biases, residual, y, samples[0], rows[0], columns[0], channels[0],
                 *extents, geometry(step.layers, height), depth, bool(step.layers[-1].residual),
-                last, num_warps=warps, num_stages=stages,
+                last, **CHAIN_LAUNCH,
             )  # fmt: skip
 
         key = ("chain", geometry(step.layers, step.rows), *extents, samples[1] - samples[0])
-        return self.fastest(key, choices, launch)
+        return self.fastest(key, heights, launch)
 
     def _feed_forward(
         self, layers: Sequence[Convolved], region: Region, x: Tensor, residual: Tensor, y: Tensor
@@ -330,9 +355,7 @@ class Program:
         ]  # fmt: skip
 
     def _product(self, step: Product, here: dict[str, Tensor]) -> Run:
-        a, b = here.get(step.a), here.get(step.b)
-        a = self._plain(step.a) if a is None else a
-        b = self._plain(step.b) if b is None else b
+        a, b = self._given(step.a, here), self._given(step.b, here)
         y = self._made(step.y, here)
         a, b, y = (_samples(t, step.region, y.dim()) for t in (a, b, y))
         a, b, y = (_four(t, y.shape[:-2]) for t in (a, b, y))
@@ -349,22 +372,21 @@ class Program:
         return self.fastest(("product", y.shape, depth), PRODUCT_BLOCKS, launch)
 
     def _attention(self, step: Attended, here: dict[str, Tensor]) -> Run:
-        q, k, v, y = here[step.q], here[step.k], here[step.v], self._made(step.y, here)
-        q, k, v = (_samples(t, step.region, y.dim()) for t in (q, k, v))
-        y = _samples(y, step.region, y.dim())
+        y = self._made(step.y, here)
+        whole = (*(self._given(name, here) for name in (step.q, step.k, step.v)), y)
+        q, k, v, y = (_samples(tensor, step.region, y.dim()) for tensor in whole)
         batches = y.shape[:-2]
         mask = q
         if step.mask:
-            known = here[step.mask] if step.mask in here else self._plain(step.mask)
-            known = _samples(known, step.region, y.dim())
-            mask = _four(known.expand(*batches, q.shape[-2], k.shape[-1]), batches)
-        q, k, v, y = (_four(tensor, batches) for tensor in (q, k, v, y))
+            mask = _samples(self._given(step.mask, here), step.region, y.dim())
+            mask = mask.expand(*batches, q.shape[-2], k.shape[-1])
+        q, k, v, mask, y = (_four(tensor, batches) for tensor in (q, k, v, mask, y))
         rows, size, keys, out = q.shape[2], q.shape[3], k.shape[3], v.shape[3]
 
         def launch(blocks: Blocks) -> None:
             kernels.attention[(triton.cdiv(rows, blocks.positions), y.shape[0] * y.shape[1])](
                 q, k, v, mask, y, step.scale, *q.stride(), *k.stride(), *v.stride(),
-                *_four(mask, batches).stride(), *y.stride(), y.shape[1], rows, keys,
+                *mask.stride(), *y.stride(), y.shape[1], rows, keys,
                 bool(step.mask), size, out, blocks.positions, blocks.channels, power(size),
                 power(out), **blocks.launch,
             )  # fmt: skip
@@ -395,7 +417,7 @@ class Program:
         carry_out = CARRIED_OUT.get(operator.kind)
         if carry_out is None:
             raise NotLoweredError(f"{operator.name}: {operator.kind} is not lowered")
-        given = [here[n] if n in here else self._plain(n) for n in operator.inputs]
+        given = [self._given(name, here) for name in operator.inputs]
         y = self._made(step.y, here)
         if operator.kind in ELEMENTWISE:
             given = [_part(x, under(x.shape, step.region)) for x in given]
@@ -406,9 +428,9 @@ class Program:
             y = y[slice(*step.region[0])]
         return lambda: (y.copy_(carry_out(operator, given)), None)[1]
 
-    def _plain(self, name: str) -> Tensor:
-        """Return a weight as it is in the file, in FP16."""
-        return self._kept(name, "plain", lambda values: values)
+    def _given(self, name: str, here: Mapping[str, Tensor]) -> Tensor:
+        """Return a tensor that is made, or a weight as it is in the file, in FP16."""
+        return here[name] if name in here else self._kept(name, "plain", lambda values: values)
 
     def _weight(self, layer: Convolved) -> Tensor:
         """Return a weight as kernels read it: kernel position, input channel, output channel."""
@@ -450,22 +472,6 @@ class Program:
         return lambda: launch(choice)
 
 
-def recorded(run: Run) -> Run:
-    """Return what plays a program's launches again, recorded as a CUDA graph.
-
-    They run some times before: nothing may be compiled while they are recorded.
-    """
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
 def geometry(layers: Sequence[Convolved], rows: int) -> tuple[tuple[Any, ...], ...]:
     """Return what the chain's kernel is compiled for, with some rows in a program."""
     return tuple(
@@ -492,15 +498,7 @@ def _seconds(launch: Run) -> float:
         torch.cuda.synchronize()
     except (triton.runtime.errors.OutOfResources, RuntimeError):
         return float("inf")
-    best = float("inf")
-    for _ in range(_TRIES):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        launch()
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, begin.elapsed_time(end) / 1e3)
-    return best
+    return min(timing.seconds(launch, _TRIES))
 
 
 def _positions(step: Convolutions, shape: Sequence[int]) -> Region:

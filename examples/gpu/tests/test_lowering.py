@@ -15,7 +15,6 @@ import onnxruntime
 import pytest
 from autoturbo_gpu import models, targets
 from conftest import HAS_GPU
-from numpy.typing import NDArray
 from small_models import MODELS, Net
 
 from autoturbo.api import load_model, load_target
@@ -54,17 +53,8 @@ def scheduled(folder: Path, model: onnx.ModelProto, target: Path, **knobs: Any) 
     return build_schedule(scheduler, Knobs(**knobs))
 
 
-def inputs_of(path: Path) -> dict[str, NDArray[Any]]:
-    random = np.random.default_rng(1)
-    return {
-        one.name: random.standard_normal([d.dim_value for d in one.type.tensor_type.shape.dim])
-        .astype(np.float16).astype(np.float32)
-        for one in onnx.load(path, load_external_data=False).graph.input
-    }  # fmt: skip
-
-
 def assert_right(program: Program, path: Path) -> None:
-    inputs = inputs_of(path)
+    inputs = models.inputs_of(path)
     session = onnxruntime.InferenceSession(path)
     right = dict(
         zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True)
@@ -192,7 +182,7 @@ def test_a_model_without_its_weights_runs_as_well(tmp_path: Path) -> None:
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w", size_threshold=0)
     check(tmp_path, plan_of(schedule))
     (tmp_path / "w").unlink()
-    (answer,) = Program(plan_of(schedule), DEVICE).answer(inputs_of(path)).values()
+    (answer,) = Program(plan_of(schedule), DEVICE).answer(models.inputs_of(path)).values()
     assert np.isfinite(answer).all()
     assert np.abs(answer).max() > 0
 

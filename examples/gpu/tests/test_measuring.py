@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from autoturbo_gpu import case_study, measurer, products, targets
+from autoturbo_gpu import case_study, measurer, models, products, targets
 from conftest import HAS_GPU
 from onnx import numpy_helper
 from small_models import MODELS
@@ -76,7 +76,7 @@ def test_a_target_is_calibrated_with_measured_products(tmp_path: Path) -> None:
     card = load_target(tmp_path / "card.yaml")
 
     def seconds_of(rows: int, depth: int, columns: int) -> float:
-        onnx.save(products.product(rows, depth, columns), tmp_path / "product.onnx")
+        onnx.save(models.product(rows, depth, columns), tmp_path / "product.onnx")
         return simulate(load_model(tmp_path / "product.onnx"), card).latency
 
     written = tmp_path / "products.csv"
@@ -95,13 +95,13 @@ def test_a_target_is_calibrated_with_measured_products(tmp_path: Path) -> None:
 
 
 def test_a_product_of_the_table_is_right(tmp_path: Path) -> None:
-    onnx.save(products.product(37, 20, 45), tmp_path / "product.onnx")
+    onnx.save(models.product(37, 20, 45), tmp_path / "product.onnx")
     scheduler = ModelScheduler(
         load_model(tmp_path / "product.onnx"), load_target(targets.h100()), "float16"
     )
     program = Program(plan_of(build_schedule(scheduler, Knobs())), "cuda" if HAS_GPU else "cpu")
     x = np.random.default_rng(0).standard_normal((37, 20)).astype(np.float16)
-    weight = numpy_helper.to_array(products.product(37, 20, 45).graph.initializer[0])
+    weight = numpy_helper.to_array(models.product(37, 20, 45).graph.initializer[0])
     found = program.answer({"input": x})["output"]
     assert found == pytest.approx(x.astype(np.float32) @ weight, abs=1e-2)
 
