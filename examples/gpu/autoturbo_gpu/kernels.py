@@ -108,23 +108,18 @@ def convolution(
 
 @triton.jit
 def first_of_chain(
-    x, weight, bias, sample, first,
+    x, weight, sample, first,
     IN_HEIGHT: tl.constexpr, IN_WIDTH: tl.constexpr, IN_CHANNELS: tl.constexpr,
     WIDTH: tl.constexpr, OUT_CHANNELS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
     PAD: tl.constexpr, POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
-    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ROWS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Return the first layer's output for a block of rows, which stays on the SM."""
+    """Return the first layer's sums for a block of rows."""
     at, channel = tl.arange(0, POSITIONS), tl.arange(0, CHANNELS)
-    sums = implicit_product(
+    return implicit_product(
         x, weight, sample, first + at // WIDTH, at % WIDTH, at < ROWS * WIDTH, channel,
         channel < OUT_CHANNELS, IN_HEIGHT, IN_WIDTH, IN_CHANNELS, OUT_CHANNELS, SIDE, SIDE, STRIDE,
         PAD, PAD, POSITIONS, CHANNELS, DEPTH,
-    )  # fmt: skip
-    inside = channel < OUT_CHANNELS
-    return finished(
-        sums, bias, bias, 0, inside, channel, inside, HAS_BIAS, HAS_RESIDUAL=False,
-        ACTIVATION=ACTIVATION,
     )  # fmt: skip
 
 
@@ -161,19 +156,12 @@ def within_chain(
 
 
 @triton.jit
-def next_of_chain(
-    before, weight, bias, first_before,
-    BEFORE_HEIGHT: tl.constexpr, BEFORE_WIDTH: tl.constexpr, BEFORE_CHANNELS: tl.constexpr,
-    BEFORE_BLOCK: tl.constexpr, WIDTH: tl.constexpr, OUT_CHANNELS: tl.constexpr,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, POSITIONS: tl.constexpr,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+def staying(
+    sums, bias, OUT_CHANNELS: tl.constexpr, CHANNELS: tl.constexpr, HAS_BIAS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Return the output of a layer in the middle, which stays on the SM as its input does."""
+    """Return the output of a layer before a chain's last, which stays on the SM."""
     channel = tl.arange(0, CHANNELS)
-    sums = within_chain(
-        before, weight, first_before, channel, BEFORE_HEIGHT, BEFORE_WIDTH, BEFORE_CHANNELS,
-        BEFORE_BLOCK, WIDTH, OUT_CHANNELS, SIDE, STRIDE, PAD, POSITIONS, CHANNELS, ROWS,
-    )  # fmt: skip
     inside = channel < OUT_CHANNELS
     return finished(
         sums, bias, bias, 0, inside, channel, inside, HAS_BIAS, HAS_RESIDUAL=False,
@@ -202,22 +190,28 @@ def chain(
     first = top
     for back in tl.static_range(LAST):
         first = first * LAYERS[LAST - back][7] - LAYERS[LAST - back][8]
-    kept = first_of_chain(
-        x, weights[0], biases[0], sample, first,
-        LAYERS[0][0], LAYERS[0][1], LAYERS[0][2], LAYERS[0][4], LAYERS[0][5], LAYERS[0][6],
-        LAYERS[0][7], LAYERS[0][8], LAYERS[0][10], LAYERS[0][11], DEPTH, LAYERS[0][12],
-        LAYERS[0][13], LAYERS[0][9],
+    # no name is given to sums here: those of each layer have another shape
+    kept = staying(
+        first_of_chain(
+            x, weights[0], sample, first, LAYERS[0][0], LAYERS[0][1], LAYERS[0][2], LAYERS[0][4],
+            LAYERS[0][5], LAYERS[0][6], LAYERS[0][7], LAYERS[0][8], LAYERS[0][10], LAYERS[0][11],
+            DEPTH, LAYERS[0][9],
+        ),
+        biases[0], LAYERS[0][5], LAYERS[0][11], LAYERS[0][12], LAYERS[0][13],
     )  # fmt: skip
     for layer in tl.static_range(1, LAST):
         first = top
         for back in tl.static_range(LAST - layer + 1):
             first = first * LAYERS[LAST - back][7] - LAYERS[LAST - back][8]
-        kept = next_of_chain(
-            kept, weights[layer], biases[layer], first,
-            LAYERS[layer][0], LAYERS[layer][1], LAYERS[layer][2], LAYERS[layer - 1][11],
-            LAYERS[layer][4], LAYERS[layer][5], LAYERS[layer][6], LAYERS[layer][7],
-            LAYERS[layer][8], LAYERS[layer][10], LAYERS[layer][11], LAYERS[layer][9],
-            LAYERS[layer][12], LAYERS[layer][13],
+        kept = staying(
+            within_chain(
+                kept, weights[layer], first, tl.arange(0, LAYERS[layer][11]),
+                LAYERS[layer][0], LAYERS[layer][1], LAYERS[layer][2], LAYERS[layer - 1][11],
+                LAYERS[layer][4], LAYERS[layer][5], LAYERS[layer][6], LAYERS[layer][7],
+                LAYERS[layer][8], LAYERS[layer][10], LAYERS[layer][11], LAYERS[layer][9],
+            ),
+            biases[layer], LAYERS[layer][5], LAYERS[layer][11], LAYERS[layer][12],
+            LAYERS[layer][13],
         )  # fmt: skip
     before = top * LAYERS[LAST][7] - LAYERS[LAST][8]
     at = tl.arange(0, LAYERS[LAST][10])
